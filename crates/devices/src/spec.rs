@@ -54,6 +54,18 @@ struct Given {
 }
 
 impl Spec {
+    /// Makes a specification without text, of a kind and options that were parsed before. `is_quoted`: whether the kind is the path of a
+    /// file.
+    pub fn new(
+        kind: &str,
+        is_quoted: bool,
+        options: impl IntoIterator<Item = (String, String)>,
+    ) -> Spec {
+        let given = |(key, value)| Given { key, value: Some(value), place: None };
+        let options = options.into_iter().map(given).collect();
+        Spec { kind: kind.to_owned(), is_quoted, options, known: Vec::new(), page: PAGE }
+    }
+
     /// Parses `kind,key=value,key=value`. Fails on blanks around a key or a value, on a missing kind or value, on an opening quotation
     /// mark without a closing one, and on a key that is given twice.
     pub fn parse(text: &str) -> Result<Spec, Error> {
@@ -71,7 +83,7 @@ impl Spec {
             return Err(SpecError::syntax(problem, form).into());
         }
         let kind = name.unwrap_or_else(|| kind.to_owned());
-        let mut spec = Spec { kind, is_quoted, options: Vec::new(), known: Vec::new(), page: PAGE };
+        let mut spec = Spec::new(&kind, is_quoted, []);
         let mut given = BTreeSet::new();
         while let Some(after) = left.strip_prefix(',') {
             let (part, rest) = after.split_at(end_of_option(after, |c| c == ','));
@@ -88,24 +100,47 @@ impl Spec {
                 return Err(SpecError::syntax(format!("there is a blank in '{text}'"), form).into());
             }
             let value = unquoted(value, text)?.unwrap_or_else(|| value.to_owned());
-            if key.is_empty() || value.is_empty() {
-                let form = "options are written key=value; leave an option out for its default";
-                let problem = format!("the option '{part}' has an empty side");
-                return Err(SpecError::syntax(problem, form).into());
-            }
-            // A key is printed without quotation marks, so one of these would end it when the text is parsed again.
-            if let Some(c) = key.chars().find(|&c| is_special(c)) {
-                let problem = format!("the key '{key}' has a '{c}'");
-                let form =
-                    "a value and a path with , @ % or brackets are quoted, as in \"a,b.zbd\"";
-                return Err(SpecError::syntax(problem, form).into());
-            }
+            check_option(key, &value)?;
             if !given.insert(key) {
                 return Err(SpecError::Twice { key: key.to_owned() }.into());
             }
             spec.options.push(Given { key: key.to_owned(), value: Some(value), place: None });
         }
         Ok(spec)
+    }
+
+    /// Adds an option, whose value may have any characters. Fails on a key that no specification can have, on an empty value, and on a
+    /// key that was given before.
+    ///
+    /// ```
+    /// use zoneplug_devices::spec::Spec;
+    /// let mut spec = Spec::parse("mem,zones=64").unwrap();
+    /// spec.add("label", "a,b").unwrap();
+    /// assert!(spec.add("zones", "8").is_err());
+    /// assert_eq!(spec.options().collect::<Vec<_>>(), [("zones", "64"), ("label", "a,b")]);
+    /// ```
+    pub fn add(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        // In a text, these would end the key, or be a blank around it.
+        if key.contains('=') || key.trim() != key {
+            let form = "options are written key=value, without blanks around the key";
+            return Err(SpecError::syntax(format!("'{key}' is not a key"), form).into());
+        }
+        check_option(key, value)?;
+        if self.options.iter().any(|o| o.key == key) {
+            return Err(SpecError::Twice { key: key.to_owned() }.into());
+        }
+        self.options.push(Given {
+            key: key.to_owned(),
+            value: Some(value.to_owned()),
+            place: None,
+        });
+        Ok(())
+    }
+
+    /// Removes an option, whatever its form. Returns its value; `None` if it is not given.
+    pub fn remove(&mut self, key: &str) -> Option<String> {
+        let at = self.options.iter().position(|o| o.key == key)?;
+        self.options.remove(at).value
     }
 
     /// Adds an option from a file of defaults, unless the specification has an option `key` that was not taken. Errors name `place`, its
@@ -233,6 +268,22 @@ impl Spec {
         let (kind, key) = (self.kind.clone(), key.clone());
         Err(SpecError::UnknownKey { kind, key, near, page: self.page }.into())
     }
+}
+
+/// Checks what holds for each option, wherever it was written.
+fn check_option(key: &str, value: &str) -> Result<(), Error> {
+    if key.is_empty() || value.is_empty() {
+        let form = "options are written key=value; leave an option out for its default";
+        let problem = format!("the option '{key}={value}' has an empty side");
+        return Err(SpecError::syntax(problem, form).into());
+    }
+    // A key is printed without quotation marks, so one of these would end it when the text is parsed again.
+    if let Some(c) = key.chars().find(|&c| is_special(c)) {
+        let problem = format!("the key '{key}' has a '{c}'");
+        let form = "a value and a path with , @ % or brackets are quoted, as in \"a,b.zbd\"";
+        return Err(SpecError::syntax(problem, form).into());
+    }
+    Ok(())
 }
 
 /// The quotation mark.

@@ -47,7 +47,11 @@ impl VirtualDisk {
     /// `po2`, `delay`, a `stripe` of equal drives, and faults that only delay. `None` if it names
     /// another kind of device.
     pub fn parse(text: &str) -> Result<Option<VirtualDisk>, Error> {
-        let spec = Specification::parse(text)?;
+        Self::of(&Specification::parse(text)?)
+    }
+
+    /// Like [`VirtualDisk::parse`], for a specification that was parsed before.
+    pub fn of(spec: &Specification) -> Result<Option<VirtualDisk>, Error> {
         let Some(mut disk) = Self::bare(spec.disk())? else { return Ok(None) };
         disk.spec = spec.to_string();
         let odd = |e: &str| {
@@ -85,7 +89,7 @@ impl VirtualDisk {
         }
         for layer in layers.into_iter().rev() {
             let more = "other layers: zoneplug-lab bench --real-time";
-            disk.layers.push(layer.text()).map_err(|e| e.and_try(more))?;
+            disk.layers.push(layer).map_err(|e| e.and_try(more))?;
         }
         if disk.drives > 1 || !disk.layers.is_empty() {
             // Layers that do not fit are refused now.
@@ -104,7 +108,7 @@ impl VirtualDisk {
 
     /// Parses the options of a drive.
     fn bare(device: &SpecPart) -> Result<Option<VirtualDisk>, Error> {
-        let mut spec = device.options()?;
+        let mut spec = device.options();
         let config = take_config(&mut spec)?;
         let tags = spec.number(&TAGS)?.map(|n| n as u16);
         let data = spec.take_as("data", &Form::Flag)?;

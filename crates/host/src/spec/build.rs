@@ -3,7 +3,7 @@
 use super::keys::{is_layer, layer_names};
 use super::tree::{SpecNode, SpecPart, Specification};
 use zoneplug_core::Error;
-use zoneplug_devices::spec::{Spec, quoted};
+use zoneplug_devices::spec::Spec;
 
 impl Specification {
     /// The specification with a layer on top. `options` are those of the layer, with values of any characters.
@@ -40,7 +40,7 @@ impl Specification {
     ///
     /// # Errors
     ///
-    /// The errors of [`Specification::under`], and a list without disks.
+    /// The errors of [`Specification::under`], a list without disks, and several disks for a layer that joins none.
     pub fn joined(
         layer: &str,
         options: &[(&str, &str)],
@@ -50,14 +50,18 @@ impl Specification {
             return Err(Error::invalid(format!("{layer} of no disks")).hint("at least one disk"));
         }
         if !is_layer(layer) {
-            return Err(Spec::parse(&quoted(layer))?.unknown_kind(&layer_names()));
+            return Err(Spec::new(layer, true, []).unknown_kind(&layer_names()));
         }
-        let options = options.iter().map(|(key, value)| format!(",{key}={}", quoted(value)));
-        let part = SpecPart::parse(&format!("{layer}{}", options.collect::<String>()))?;
+        let mut spec = Spec::new(layer, false, []);
+        options.iter().try_for_each(|(key, value)| spec.add(key, value))?;
+        let part = SpecPart::unwritten(spec);
+        if disks.len() > 1 && !part.joins() {
+            let what = format!("{layer} of {} disks", disks.len());
+            return Err(Error::invalid(what)
+                .hint("one disk; stripe, or linear without first and zones, joins several"));
+        }
         let below = disks.iter().map(|disk| disk.root().clone()).collect();
-        let built = Specification::of(SpecNode::Layer(part.written_again(), below));
-        // A stack that is too deep to be parsed is refused here.
-        Specification::parse(&built)
+        Specification::built(SpecNode::Layer(part, below))
     }
 }
 
@@ -74,7 +78,16 @@ mod tests {
             disk.under("mem", &[]),
             disk.under("delay", &[("write", "")]),
             disk.under("delay", &[("write", "1ms"), ("write", "2ms")]),
+            disk.under("delay", &[("write=1ms,read", "1ms")]),
+            disk.under("delay", &[("write=1ms", "1ms")]),
+            disk.under("delay", &[(" write", "1ms")]),
+            disk.under("", &[]),
             Specification::joined("stripe", &[], &[]),
+            Specification::joined("po2", &[], &[&disk, &disk]),
+            Specification::joined("linear", &[("first", "1")], &[&disk, &disk]),
+            disk.with("label=a", "b"),
+            disk.with("zones", "8"),
+            disk.with("label", ""),
         ];
         for built in refused {
             let e = built.unwrap_err();
@@ -82,6 +95,9 @@ mod tests {
         }
         let deep = (0..1000).try_fold(disk.clone(), |disk, _| disk.under("po2", &[]));
         assert!(deep.unwrap_err().what().contains("a stack of more than"));
+        let layers = |n| (0..n).try_fold(disk.clone(), |disk, _| disk.under("po2", &[]));
+        let deepest = layers(16).unwrap();
+        assert!(Specification::parse(&deepest).is_ok() && layers(17).is_err());
         let delayed = disk.under("delay", &[("write", "2ms")]).unwrap();
         let written = Specification::parse("delay,write=2ms@mem,zones=4").unwrap();
         assert_eq!(delayed.canonical(), written.canonical());

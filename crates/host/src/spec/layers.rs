@@ -1,6 +1,6 @@
 //! Layers that need nothing but the device below them.
 
-use super::{keys, take_fault};
+use super::{SpecPart, keys, take_fault};
 use std::sync::Arc;
 use zoneplug_core::{Device, Error};
 use zoneplug_devices::spec::Spec;
@@ -50,12 +50,15 @@ pub(super) fn take_layer(spec: &mut Spec) -> Result<Option<SimpleLayer>, Error> 
 ///
 /// ```
 /// use zoneplug_devices::emu::{EmuConfig, EmuDisk};
-/// let mut layers = zoneplug_host::TimedLayers::default();
-/// layers.push("po2")?;
-/// layers.push("delay,read=1ms")?;
+/// use zoneplug_host::{Specification, TimedLayers};
+/// let mut layers = TimedLayers::default();
+/// layers.push(Specification::parse("po2@null")?.root().part())?;
+/// layers.push(Specification::parse("delay,read=1ms@null")?.root().part())?;
 /// let disk = EmuDisk::new("null,zones=4,zone-size=96M".parse::<EmuConfig>()?)?;
 /// assert_eq!(layers.put_on(disk)?.geometry().zone_sectors(), 128 << 11);
-/// assert!(layers.push("crypt").is_err() && layers.push("po2,fault=write/io").is_err());
+/// let refused = Specification::parse("po2,fault=write/io@crypt@null")?;
+/// assert!(layers.push(refused.root().part()).is_err());
+/// assert!(layers.push(refused.root().below()[0].part()).is_err());
 /// # Ok::<(), zoneplug_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -85,13 +88,13 @@ impl TimedLayers {
         self.all.is_empty()
     }
 
-    /// Puts one more layer on top. `text`: the layer as it is written in front of an `@`.
+    /// Puts one more layer on top.
     ///
     /// # Errors
     ///
     /// A layer that is not one of these.
-    pub fn push(&mut self, text: &str) -> Result<(), Error> {
-        let mut spec = Spec::parse(text)?;
+    pub fn push(&mut self, layer: &SpecPart) -> Result<(), Error> {
+        let mut spec = layer.options();
         let Some(layer) = take_layer(&mut spec)? else {
             return Err(Error::invalid(format!("the layer {} in virtual time", spec.kind()))
                 .hint("po2, delay, or a stripe of equal drives"));

@@ -118,10 +118,7 @@ impl Meaning {
     pub(crate) fn with(self, layer: &SpecPart, key: Option<String>) -> Meaning {
         let written = format!("{}@{}", layer.text(), self.written);
         let joins = self.joins || layer.joins() && self.bases.len() > 1;
-        // A layer that cannot be parsed cannot be opened either.
-        let Ok(mut spec) = layer.options() else {
-            return Meaning { layers: written.clone(), written, joins, ..self };
-        };
+        let mut spec = layer.options();
         let mut number = |key| spec.number(key).ok().flatten().map(|n| n as u32);
         let (first, zones) = (number(&keys::FIRST), number(&keys::CUT_ZONES));
         let (mut keyed, mut nr_zones) = (self.keyed, self.zones);

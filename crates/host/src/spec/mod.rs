@@ -124,7 +124,7 @@ fn put_on(
     purpose: Purpose,
     opened: &mut Opened,
 ) -> Result<DiskSpec, Error> {
-    let mut spec = part.options()?;
+    let mut spec = part.options();
     let fault = take_fault(&mut spec)?;
     let Some((last, others)) = nodes.split_last() else {
         return Err(named::neither(&spec));
@@ -328,7 +328,7 @@ impl DiskSpec {
             SpecNode::Layer(part, below) => return put_on(part, below, purpose, opened),
             SpecNode::Device(part) => part,
         };
-        let mut spec = part.options()?;
+        let mut spec = part.options();
         let config = take_config(&mut spec)?;
         let fault = take_fault(&mut spec)?;
         let mut tags = spec.number(&TAGS)?.map(|n| n as u16);

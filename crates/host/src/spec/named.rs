@@ -37,8 +37,7 @@ impl SpecPart {
 
     /// Whether the device is opened for reading only.
     fn is_to_read(&self) -> bool {
-        let read_only = self.options().and_then(|mut spec| spec.flag(&keys::READ_ONLY));
-        read_only.is_ok_and(|asked| asked == Some(true))
+        self.options().flag(&keys::READ_ONLY).is_ok_and(|asked| asked == Some(true))
     }
 
     /// The keys that the device or layer may have. None for an unknown name.

@@ -11,7 +11,7 @@
 //!
 //! The time to parse a text is proportional to its length, and its depth is limited.
 
-use self::reader::{Ends, Reader};
+use self::reader::{Ends, Reader, check_levels};
 use super::keys::{self, Kind, is_kind, is_layer};
 use std::fmt;
 use std::ops::Deref;
@@ -30,10 +30,8 @@ pub(crate) const JOINER: char = '%';
 pub struct SpecPart {
     /// The text as it was written.
     text: String,
-    name: String,
-    /// Whether the name is in quotation marks. It is then a path.
-    is_quoted: bool,
-    options: Vec<(String, String)>,
+    /// The name and all options of that text.
+    spec: Spec,
 }
 
 /// A layer with everything below it, or a device.
@@ -66,8 +64,10 @@ pub struct Specification {
 impl PartialEq for SpecPart {
     /// Quotation marks count only if without them the name would be that of a kind.
     fn eq(&self, other: &SpecPart) -> bool {
-        let is_path = |part: &SpecPart| part.is_quoted && is_kind(&part.name);
-        self.name == other.name && self.options == other.options && is_path(self) == is_path(other)
+        let is_path = |part: &SpecPart| part.is_quoted() && is_kind(part.name());
+        self.name() == other.name()
+            && self.spec.options().eq(other.spec.options())
+            && is_path(self) == is_path(other)
     }
 }
 
@@ -78,16 +78,19 @@ pub(super) fn is_clearly_path(name: &str) -> bool {
     name.contains('/') || name.ends_with(".zbd")
 }
 
+/// Whether a name or a value with this character is printed in quotation marks.
+fn takes_quotes(c: char) -> bool {
+    is_special(c) || c.is_whitespace()
+}
+
 impl SpecPart {
     pub(super) fn parse(text: &str) -> Result<SpecPart, Error> {
-        let spec = Spec::parse(text)?;
-        let options = spec.options().map(|(key, value)| (key.to_owned(), value.to_owned()));
-        Ok(SpecPart {
-            text: text.to_owned(),
-            name: spec.kind().to_owned(),
-            is_quoted: spec.is_quoted(),
-            options: options.collect(),
-        })
+        Ok(SpecPart { text: text.to_owned(), spec: Spec::parse(text)? })
+    }
+
+    /// A part that no text has yet. [`Specification::of`] writes it.
+    pub(super) fn unwritten(spec: Spec) -> SpecPart {
+        SpecPart { text: String::new(), spec }
     }
 
     /// The text as it was written.
@@ -97,21 +100,17 @@ impl SpecPart {
 
     /// The name of the layer or of the kind of device, or a path.
     pub fn name(&self) -> &str {
-        &self.name
+        self.spec.kind()
     }
 
     /// Whether the name is in quotation marks. It is then a path.
     pub(super) fn is_quoted(&self) -> bool {
-        self.is_quoted
+        self.spec.is_quoted()
     }
 
     /// The options, for the caller to take one by one.
-    ///
-    /// # Errors
-    ///
-    /// None for a part of a specification, whose options were parsed before.
-    pub fn options(&self) -> Result<Spec, Error> {
-        Spec::parse(&self.text)
+    pub fn options(&self) -> Spec {
+        self.spec.clone()
     }
 
     /// Whether an option is given, under any of its names.
@@ -121,39 +120,44 @@ impl SpecPart {
 
     /// The text of an option, under any of its names.
     pub(super) fn value(&self, key: &Key) -> Option<&str> {
-        self.options.iter().find(|(name, _)| key.is(name)).map(|(_, value)| &**value)
+        self.spec.options().find(|(name, _)| key.is(name)).map(|(_, value)| value)
     }
 
-    /// Adds options that were written elsewhere. `text` begins with a comma.
-    fn add(&mut self, text: &str) -> Result<(), Error> {
-        *self = SpecPart::parse(&format!("{}{text}", self.text))?;
+    /// Adds options that were written elsewhere. `text` is how they were written, from a comma on.
+    fn add(&mut self, options: &Spec, text: &str) -> Result<(), Error> {
+        options.options().try_for_each(|(key, value)| self.spec.add(key, value))?;
+        self.text.push_str(text);
         Ok(())
     }
 
     /// The kind of device that has this name.
     pub(super) fn kind(&self) -> Option<&'static Kind> {
-        keys::KINDS.iter().find(|k| !self.is_quoted && !k.is_path() && k.name == self.name)
+        keys::KINDS.iter().find(|k| !self.is_quoted() && !k.is_path() && k.name == self.name())
     }
 
     /// Whether this is a layer that joins several devices. A `linear` that names the zones to show is a cut of one
     /// device.
     pub fn joins(&self) -> bool {
-        match &*self.name {
+        match self.name() {
             "stripe" => true,
             "linear" => !self.has(&keys::FIRST) && !self.has(&keys::CUT_ZONES),
             _ => false,
         }
     }
 
+    /// Whether the name is printed in quotation marks.
+    fn needs_quotes(&self) -> bool {
+        self.is_quoted() || self.name().contains(|c| takes_quotes(c) || c == '=')
+    }
+
     /// Prints the part as it is written in a specification.
     fn print(&self, to: &mut String) {
-        let quotes = |c: char| is_special(c) || c.is_whitespace();
-        let needs = self.is_quoted || self.name.contains(|c| quotes(c) || c == '=');
-        to.push_str(&if needs { quoted(&self.name) } else { self.name.clone() });
-        for (key, value) in &self.options {
+        let name = self.name();
+        to.push_str(&if self.needs_quotes() { quoted(name) } else { name.to_owned() });
+        for (key, value) in self.spec.options() {
             to.extend([",", key, "="]);
-            let needs = value.contains(quotes);
-            to.push_str(&if needs { quoted(value) } else { value.clone() });
+            let needs = value.contains(takes_quotes);
+            to.push_str(&if needs { quoted(value) } else { value.to_owned() });
         }
     }
 
@@ -161,32 +165,37 @@ impl SpecPart {
     /// given.
     fn canonical(&self, known: &[&'static Key]) -> SpecPart {
         let mut options: Vec<(String, String)> = Vec::new();
-        for (name, value) in &self.options {
+        for (name, value) in self.spec.options() {
             let key = known.iter().find(|key| key.is(name));
             // A key that is given under two names is refused when the disk is opened.
-            let is_once = |key: &Key| self.options.iter().filter(|(n, _)| key.is(n)).count() == 1;
+            let is_once = |key: &Key| self.spec.options().filter(|(n, _)| key.is(n)).count() == 1;
             let key = key.filter(|key| is_once(key));
             let shown = key.and_then(|key| Some(key.form.show(&key.form.read(value)?)));
-            let value = match name.as_str() {
+            let value = match name {
                 "fault" => {
-                    value.parse::<FaultPlan>().map_or(value.clone(), |plan| plan.to_string())
+                    value.parse::<FaultPlan>().map_or(value.to_owned(), |plan| plan.to_string())
                 }
-                _ => shown.unwrap_or_else(|| value.clone()),
+                _ => shown.unwrap_or_else(|| value.to_owned()),
             };
-            options.push((key.map_or(name.clone(), |key| key.name.to_owned()), value));
+            options.push((key.map_or(name, |key| key.name).to_owned(), value));
         }
         options.sort();
         // The name stays quoted only if it would mean something else without quotation marks.
-        let is_quoted = self.is_quoted && !is_clearly_path(&self.name);
-        SpecPart { options, is_quoted, name: self.name.clone(), text: String::new() }
-            .written_again()
+        let is_quoted = self.is_quoted() && !is_clearly_path(self.name());
+        SpecPart::unwritten(Spec::new(self.name(), is_quoted, options))
     }
 
-    /// Replaces the text by the printed form.
-    pub(super) fn written_again(self) -> SpecPart {
+    /// Replaces the text by the printed form. A name that this form has in quotation marks is a path from then on, as if the form were
+    /// parsed.
+    fn write_again(&mut self) {
         let mut text = String::new();
         self.print(&mut text);
-        SpecPart { text, ..self }
+        if self.is_quoted() != self.needs_quotes() {
+            let options =
+                self.spec.options().map(|(key, value)| (key.to_owned(), value.to_owned()));
+            self.spec = Spec::new(self.name(), self.needs_quotes(), options);
+        }
+        self.text = text;
     }
 }
 
@@ -212,6 +221,23 @@ impl SpecNode {
             SpecNode::Layer(_, below) if !below.is_empty() => below[below.len() - 1].disk(),
             SpecNode::Layer(part, _) | SpecNode::Device(part) => part,
         }
+    }
+
+    /// Replaces the text of each part by its printed form.
+    fn write_again(&mut self) {
+        match self {
+            SpecNode::Device(part) => part.write_again(),
+            SpecNode::Layer(part, below) => {
+                part.write_again();
+                below.iter_mut().for_each(SpecNode::write_again);
+            }
+        }
+    }
+
+    /// The number of layers from here to the deepest device.
+    fn levels(&self) -> usize {
+        let levels = self.below().iter().map(|node| 1 + node.levels());
+        levels.max().unwrap_or(0)
     }
 
     fn disk_mut(&mut self) -> &mut SpecPart {
@@ -266,7 +292,7 @@ impl SpecNode {
     fn canonical(&self) -> SpecNode {
         match self {
             SpecNode::Layer(part, below) => {
-                let kind = keys::LAYERS.iter().find(|k| k.name == part.name);
+                let kind = keys::LAYERS.iter().find(|k| k.name == part.name());
                 let known: Vec<_> = kind.iter().flat_map(|k| k.keys()).collect();
                 SpecNode::Layer(
                     part.canonical(&known),
@@ -349,9 +375,7 @@ impl Specification {
     /// A key that is given already, or no value.
     pub fn with(&self, key: &str, value: &str) -> Result<Specification, Error> {
         let mut root = (*self.root).clone();
-        let disk = root.disk_mut();
-        disk.add(&format!(",{key}={}", quoted(value)))?;
-        *disk = disk.clone().written_again();
+        root.disk_mut().spec.add(key, value)?;
         Ok(Specification::of(root))
     }
 
@@ -366,11 +390,8 @@ impl Specification {
     /// # Ok::<(), zoneplug_core::Error>(())
     /// ```
     pub fn without(&self, key: &str) -> Option<(Specification, String)> {
-        let at = self.disk().options.iter().position(|(name, _)| name == key)?;
         let mut root = (*self.root).clone();
-        let disk = root.disk_mut();
-        let (_, value) = disk.options.remove(at);
-        *disk = disk.clone().written_again();
+        let value = root.disk_mut().spec.remove(key)?;
         Some((Specification::of(root), value))
     }
 
@@ -382,7 +403,7 @@ impl Specification {
     /// # Ok::<(), zoneplug_core::Error>(())
     /// ```
     pub fn names(&self) -> String {
-        let layers = self.layers().map(|layer| format!("{}@", layer.name));
+        let layers = self.layers().map(|layer| format!("{}@", layer.name()));
         let devices: Vec<&str> = self.devices().map(SpecPart::name).collect();
         layers.chain([devices.join(&JOINER.to_string())]).collect()
     }
@@ -424,7 +445,19 @@ impl Specification {
         Specification::of(self.root.canonical())
     }
 
-    pub(super) fn of(root: SpecNode) -> Specification {
+    /// The specification of a tree, which is written again.
+    ///
+    /// # Errors
+    ///
+    /// A stack that is too deep to be parsed.
+    pub(super) fn built(root: SpecNode) -> Result<Specification, Error> {
+        check_levels(root.levels())?;
+        Ok(Specification::of(root))
+    }
+
+    /// Like [`Specification::built`], for a tree that is no deeper than one that was parsed.
+    fn of(mut root: SpecNode) -> Specification {
+        root.write_again();
         let mut text = String::new();
         root.print(&mut text);
         Specification { text: text.into(), root: Arc::new(root) }

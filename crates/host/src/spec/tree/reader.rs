@@ -30,6 +30,15 @@ impl Ends {
     }
 }
 
+/// Refuses a stack that is too deep.
+pub(super) fn check_levels(levels: usize) -> Result<(), Error> {
+    if levels > MAX_LEVELS {
+        let problem = format!("a stack of more than {MAX_LEVELS} layers");
+        return Err(SpecError::syntax(problem, "fewer layers").into());
+    }
+    Ok(())
+}
+
 impl<'a> Reader<'a> {
     pub(super) fn left(&self) -> &'a str {
         &self.text[self.at..]
@@ -42,10 +51,7 @@ impl<'a> Reader<'a> {
     /// Parses layers and devices up to one of `ends`. Also returns whether a layer of several devices is among them
     /// outside brackets. `depth`: the number of layers above.
     pub(super) fn node(&mut self, depth: usize, ends: Ends) -> Result<(SpecNode, bool), Error> {
-        if depth > MAX_LEVELS {
-            let problem = format!("a stack of more than {MAX_LEVELS} layers");
-            return Err(SpecError::syntax(problem, "fewer layers").into());
-        }
+        check_levels(depth)?;
         let left = self.left();
         let name = &left[..end_of(left, |c| c == ',' || c == '@' || ends.has(c))];
         if is_layer(name) {
@@ -123,13 +129,13 @@ impl<'a> Reader<'a> {
         let given = SpecPart::parse(&format!("{}{options}", "disk"))?;
         let is_of_disk =
             |name: &str| TAGS.is(name) || ATTRIBUTES.iter().any(|a| a.is_key() && a.key.is(name));
-        if let Some((key, _)) = given.options.iter().find(|(key, _)| !is_of_disk(key)) {
+        if let Some((key, _)) = given.spec.options().find(|(key, _)| !is_of_disk(key)) {
             return Err(SpecError::syntax(
                 format!("{key} behind a bracket in '{}'", self.text),
                 "options of the disk alone are there; those of a device are in the bracket, behind the device",
             )
             .into());
         }
-        disk.add(options)
+        disk.add(&given.spec, options)
     }
 }

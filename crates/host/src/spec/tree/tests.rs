@@ -172,7 +172,7 @@ fn options() -> impl Strategy<Value = Vec<(String, String)>> {
 }
 
 fn part(name: String, is_quoted: bool, options: Vec<(String, String)>) -> SpecPart {
-    SpecPart { text: String::new(), name, is_quoted, options }
+    SpecPart::unwritten(Spec::new(&name, is_quoted, options))
 }
 
 /// A tree that a text can have: each layer has something below, and only layers that join have several.
@@ -201,6 +201,9 @@ proptest! {
         let text = print(&node);
         let again = Specification::parse(&text);
         prop_assert!(again.is_ok_and(|again| *again.root() == node), "{text}");
+        // A tree that was written again has the parts that its text has.
+        let built = Specification::of(node);
+        prop_assert!(format!("{:?}", built.root()) == format!("{:?}", read(&built).root()), "{built}");
         // The canonical form of the canonical form is equal.
         let canonical = read(&text).canonical();
         let again = read(&canonical);
