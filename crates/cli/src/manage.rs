@@ -56,7 +56,7 @@ fn applies_to(op: Op, z: &ZoneInfo) -> bool {
 
 /// Runs a management command.
 pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut disk = Opened::of(forced(&args.spec, args.consent)?, Use::Change)?;
+    let mut disk = Opened::of(forced(args.spec.parse()?, args.consent)?, Use::Change)?;
     let range = args.range.whole_zones(&disk.geometry)?;
     let all = range.len() as u32 == disk.geometry.nr_zones();
     let found = disk.report(range)?;

@@ -57,7 +57,7 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let options: MountOptions = args.options.parse()?;
-    let spec = forced(&args.spec, args.consent)?;
+    let spec = forced(args.spec.parse()?, args.consent)?;
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let new = SuperBlock::of_options(&args.format_options, uid, gid)?;
     if !args.format && !args.format_options.is_empty() && !spec.is_volatile() {

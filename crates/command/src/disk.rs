@@ -19,7 +19,7 @@ use zoneplug_host::{
 #[derive(Clone)]
 pub struct Named {
     /// The specification.
-    pub spec: String,
+    pub spec: Specification,
     /// The device.
     pub device: Arc<dyn Device>,
     /// How to open it.
@@ -40,7 +40,7 @@ impl Named {
     pub fn of(spec: &Specification) -> Result<Named, Failure> {
         tell(spec);
         let DiskSpec { device, config, tags, .. } = spec.open()?;
-        Ok(Named { spec: spec.to_string(), device, config, tags, keeps_data: spec.keeps_data() })
+        Ok(Named { spec: spec.clone(), device, config, tags, keeps_data: spec.keeps_data() })
     }
 
     /// Opens the device of a specification to serve it. Uses the open files of disks in `given`.
@@ -95,9 +95,8 @@ pub fn warn_if_not_kept(spec: &Specification) {
     }
 }
 
-/// Parses `spec`, and adds its `force` key if the user gave `--force` and it names a drive.
-pub fn forced(spec: &str, consent: Consent) -> Result<Specification, Failure> {
-    let spec = Specification::parse(spec)?;
+/// Adds the `force` key to a specification if the user gave `--force` and it names a drive.
+pub fn forced(spec: Specification, consent: Consent) -> Result<Specification, Failure> {
     let is_asked = consent.is_forced() && spec.drive().is_some();
     let force = spec.disk().keys().find(|key| key.is("force"));
     match force.filter(|force| is_asked && !spec.disk().has(force)) {

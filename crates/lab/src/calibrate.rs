@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, ZoneNo, plain};
 use zoneplug_devices::spec;
-use zoneplug_host::{DiskSpec, Specification};
+use zoneplug_host::Specification;
 use zoneplug_models::VirtualDisk;
 use zoneplug_models::calibrate::{
     Found, Held, Instrument, MOST_ZONES, all_over, calibrate, check_zones, shown, unit, values,
@@ -129,13 +129,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         let has_stdout = Output::have_stdout(&[("--out", Some(&file))], document)?;
         Ok::<_, Failure>((file, has_stdout))
     };
-    let (mut on, zones, put_in, file) = match VirtualDisk::parse(&args.spec)? {
+    let spec = Specification::parse(&args.spec)?;
+    let (mut on, zones, put_in, file) = match VirtualDisk::of(&spec)? {
         Some(disk) => {
             if !disk.is_bare() {
-                return Err(Failure::usage("a drive with layers has no profile").hint(format!(
-                    "the drive alone: {}",
-                    plain(Specification::parse(&args.spec)?.disk().text())
-                )));
+                return Err(Failure::usage("a drive with layers has no profile")
+                    .hint(format!("the drive alone: {}", plain(spec.disk().text()))));
             }
             let zones = given.unwrap_or_else(|| all_over(disk.geometry(), disk.limits()));
             check_zones(&zones, disk.geometry(), disk.limits())?;
@@ -148,7 +147,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
                 text: shown(key, value),
             });
             let on = if args.real_time {
-                let device = Named::open(&args.spec)?.device;
+                let device = Named::of(&spec)?.device;
                 Instrument::real(device, disk.profile.queue_depth, &zones, &is_asked)?
             } else {
                 Instrument::modelled(&disk.profile, &zones, &is_asked)?
@@ -157,12 +156,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         }
         None => {
             let Some(zones) = given else {
-                let look = DiskSpec::parse_to_look(&args.spec)?.device;
+                let look = spec.open_to_look()?.device;
                 let some = some_zones(look.geometry(), look.limits());
                 return Err(Failure::usage("which zones of the drive may be written?")
                     .hint(format!("--zones {some}: what is in them is lost")));
             };
-            let named = Named::of(&forced(&args.spec, args.consent)?)?;
+            let named = Named::of(&forced(spec, args.consent)?)?;
             let (g, limits) = (*named.device.geometry(), named.device.limits().clone());
             check_zones(&zones, &g, &limits)?;
             let bytes: u64 = zones.iter().map(|z| u64::from(g.capacity_of(ZoneNo(*z))) << 9).sum();

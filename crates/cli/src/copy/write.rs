@@ -48,7 +48,7 @@ pub(crate) struct WriteArgs {
 /// Runs the command.
 pub(crate) fn write(args: &WriteArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let mut source = Source::open(&args.file, args.range.bytes())?;
-    let mut disk = Opened::of(forced(&args.spec, args.consent)?, Use::Change)?;
+    let mut disk = Opened::of(forced(args.spec.parse()?, args.consent)?, Use::Change)?;
     let unit = u64::from(disk.disk.disk().limits().write_granularity_sectors) << 9;
     let block = args.transfers.block(unit)?;
     let (zones, start) = plan::zones(&mut disk, &args.range)?;

@@ -4,6 +4,7 @@ use super::network_args::{AddressedDisks, machine, require_each};
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
 use zoneplug_core::plain;
+use zoneplug_host::Specification;
 use zoneplug_host::iscsi::{IscsiOptions, Secret, check_name, read_chap_secret};
 use zoneplug_server::doors::iscsi::Plan;
 
@@ -15,6 +16,10 @@ pub(super) struct IscsiArgs {
     /// machines need --allow-initiator or --chap-secret. Repeat it with other addresses alone for more ways to the same disks
     #[arg(long, num_args = 1.., value_names = ["ADDRESS:PORT", "SPEC"])]
     pub(super) iscsi: Vec<String>,
+
+    /// The disks that the file of settings serves at these addresses.
+    #[arg(skip)]
+    pub(super) of_file: Vec<Specification>,
 
     /// The name of the target that --iscsi serves; without it one made of the names of this machine and of the port
     #[arg(long, value_name = "NAME")]
@@ -56,7 +61,7 @@ impl IscsiArgs {
     /// Reads the flags. `None`: no disk is served over iSCSI. A failure comes with the name of its flag.
     pub(super) fn plan(&self, latencies: bool) -> Result<Option<Plan>, (&'static str, Failure)> {
         let of_door = |f| ("iscsi", f);
-        let named = AddressedDisks::read("iscsi", "127.0.0.1:3260", &self.iscsi);
+        let named = AddressedDisks::read("iscsi", "127.0.0.1:3260", &self.iscsi, &self.of_file);
         let Some(AddressedDisks { listen, also_listen, specs }) = named.map_err(of_door)? else {
             return Ok(None);
         };

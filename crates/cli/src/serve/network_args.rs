@@ -18,6 +18,10 @@ pub(super) struct NetworkArgs {
     #[arg(long, num_args = 1.., value_names = ["ADDRESS:PORT", "SPEC"])]
     pub(super) nvme_tcp: Vec<String>,
 
+    /// The disks that the file of settings serves at these addresses.
+    #[arg(skip)]
+    pub(super) of_file: Vec<Specification>,
+
     /// The NVMe name of what --nvme-tcp serves; without it one made of the names of this machine and of the port
     #[arg(long, value_name = "NQN")]
     nqn: Option<String>,
@@ -52,11 +56,13 @@ pub(super) struct AddressedDisks {
 }
 
 impl AddressedDisks {
-    /// Reads the values of `--flag`. `usual`: an address as an example. `None`: there are no values.
+    /// Reads the values of `--flag`. `usual`: an address as an example. `of_file`: disks that were read before, from the file of
+    /// settings; then all values are addresses. `None`: there are no values.
     pub(super) fn read(
         flag: &str,
         usual: &str,
         values: &[String],
+        of_file: &[Specification],
     ) -> Result<Option<AddressedDisks>, Failure> {
         let [first, rest @ ..] = values else { return Ok(None) };
         let port = usual.rsplit(':').next().unwrap_or_default();
@@ -68,9 +74,12 @@ impl AddressedDisks {
         };
         let listen = address(first)?;
         // An address is never a specification, so disks end where the next address is.
-        let more = rest.iter().position(|text| text.parse::<SocketAddr>().is_ok());
+        let more = match of_file {
+            [] => rest.iter().position(|text| text.parse::<SocketAddr>().is_ok()),
+            [..] => Some(0),
+        };
         let (specs, more) = rest.split_at(more.unwrap_or(rest.len()));
-        if specs.is_empty() {
+        if specs.is_empty() && of_file.is_empty() {
             let failure = Failure::usage(format!("--{flag} {listen} names no disk"));
             let hint = format!("--{flag} {listen} <SPEC>; further addresses come after it");
             return Err(failure.hint(hint));
@@ -82,8 +91,9 @@ impl AddressedDisks {
             })
         });
         let also_listen = also_listen.collect::<Result<_, _>>()?;
-        let specs = specs.iter().map(|text| text.parse()).collect::<Result<_, _>>();
-        let specs = specs.map_err(|e: zoneplug_core::Error| Failure::from(e))?;
+        let given = specs.iter().map(|text| text.parse()).collect::<Result<Vec<_>, _>>();
+        let given = given.map_err(|e: zoneplug_core::Error| Failure::from(e))?;
+        let specs = [of_file, &given].concat();
         Ok(Some(AddressedDisks { listen, also_listen, specs }))
     }
 }
@@ -92,7 +102,8 @@ impl NetworkArgs {
     /// Reads the flags. `None`: no disk is served over the network. A failure comes with the name of its flag.
     pub(super) fn plan(&self, latencies: bool) -> Result<Option<Plan>, (&'static str, Failure)> {
         let of_network = |f| ("nvme-tcp", f);
-        let named = AddressedDisks::read("nvme-tcp", "127.0.0.1:4420", &self.nvme_tcp);
+        let named =
+            AddressedDisks::read("nvme-tcp", "127.0.0.1:4420", &self.nvme_tcp, &self.of_file);
         let Some(AddressedDisks { listen, also_listen, specs }) = named.map_err(of_network)? else {
             return Ok(None);
         };

@@ -91,7 +91,7 @@ pub(super) struct Settings {
     /// The path of the file, if there is one.
     pub(super) file: Option<PathBuf>,
     /// The places in the file: of disks by specification, and of keys by name.
-    disks: Vec<(String, ConfigPlace)>,
+    disks: Vec<(Specification, ConfigPlace)>,
     keys: Vec<(String, ConfigPlace)>,
 }
 
@@ -293,7 +293,7 @@ impl Settings {
             args: args.clone(),
             block: Vec::new(),
             file: file.cloned(),
-            disks: read.disks.iter().map(|d| (d.spec.to_string(), d.place.clone())).collect(),
+            disks: read.disks.iter().map(|d| (d.spec.clone(), d.place.clone())).collect(),
             keys,
         };
         let parsed = top.clone().try_get_matches_from(merged(&top, line, &[&read.keys]));
@@ -325,26 +325,26 @@ impl Settings {
                 own_id,
             });
         }
-        let network = std::mem::take(&mut settings.args.network.nvme_tcp);
-        settings.args.network.nvme_tcp = settings.over_network(&read, &NVME_TCP, network)?;
-        let scsi = std::mem::take(&mut settings.args.scsi.iscsi);
-        settings.args.scsi.iscsi = settings.over_network(&read, &ISCSI, scsi)?;
+        settings.args.network.of_file =
+            settings.over_network(&read, &NVME_TCP, &settings.args.network.nvme_tcp)?;
+        settings.args.scsi.of_file =
+            settings.over_network(&read, &ISCSI, &settings.args.scsi.iscsi)?;
         if read.disks.is_empty() {
             return Err(no_disk(file.map(PathBuf::as_path)));
         }
         Ok(settings)
     }
 
-    /// Builds the words of the flag of a door: the first address, the disks, the other addresses.
+    /// The disks that the file serves by a door. Fails if there are disks and no addresses, or addresses and no disk.
     fn over_network(
         &self,
         read: &ConfigFile,
         door: &NetworkDoor,
-        addresses: Vec<String>,
-    ) -> Result<Vec<String>, Failure> {
+        addresses: &[String],
+    ) -> Result<Vec<Specification>, Failure> {
         let NetworkDoor { key, protocol, address, serves } = *door;
         let mut disks = read.disks.iter().filter(|d| serves(d)).peekable();
-        let Some((first, more)) = addresses.split_first() else {
+        if addresses.is_empty() {
             return match disks.peek() {
                 None => Ok(Vec::new()),
                 Some(d) => {
@@ -353,7 +353,7 @@ impl Settings {
                     Err(Failure::usage(what).hint(hint).at(&d.place))
                 }
             };
-        };
+        }
         let none = || {
             let hint = format!("{key} = true below [[disk]], or no address");
             let what = format!("an address for {protocol}, and no disk is served there");
@@ -364,10 +364,7 @@ impl Settings {
             }
         };
         disks.peek().ok_or_else(none)?;
-        let mut words = vec![first.clone()];
-        words.extend(disks.map(|d| d.spec.to_string()));
-        words.extend_from_slice(more);
-        Ok(words)
+        Ok(disks.map(|d| d.spec.clone()).collect())
     }
 
     /// The failure of the merged command line, at the place of its key. `line` without the file fails in the same way
@@ -399,11 +396,11 @@ impl Settings {
     /// Adds to a failure of a disk where the file names that disk.
     pub(super) fn placed(&self, failure: Failure) -> Failure {
         let Some(spec) = failure.disk().map(str::to_owned) else { return failure };
-        let found = self.disks.iter().find(|(s, _)| *s == spec);
-        let Some((_, place)) = found else { return failure };
+        let found = self.disks.iter().find(|(s, _)| **s == *spec);
+        let Some((spec, place)) = found else { return failure };
         let is_missing = |path: &Path| path.is_relative() && !path.exists();
         let failure = match std::env::current_dir() {
-            Ok(here) if Specification::parse(&spec).is_ok_and(|s| s.paths().any(is_missing)) => {
+            Ok(here) if spec.paths().any(is_missing) => {
                 let hint = failure.parts().hint.to_owned();
                 let here = here.display().to_string();
                 let hint = format!(

@@ -12,7 +12,7 @@ pub(super) use zoneplug_core::poison::lock;
 use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Bytes, Error, Op, Sector, Status};
 use zoneplug_host::IoError;
-use zoneplug_host::{BlockingDisk, Client, DiskSpec, HostedDisk, Specification};
+use zoneplug_host::{BlockingDisk, Client, HostedDisk, Specification};
 
 /// The largest number of tags of a job's client, unless the specification sets `tags=`.
 const MAX_TAGS: usize = 4096;
@@ -87,8 +87,8 @@ fn error_text(e: &Error) -> String {
 
 impl Device {
     /// Opens the device of a specification.
-    pub(super) fn open(spec: &str) -> Result<Device, String> {
-        let spec = DiskSpec::parse(spec).map_err(|e| error_text(&e))?;
+    pub(super) fn open(spec: &Specification) -> Result<Device, String> {
+        let spec = spec.open().map_err(|e| error_text(&e))?;
         if spec.config.timeout.is_some() {
             return Err("timeout= cannot be used with fio\n\
                         fio uses the memory of a request again as soon as it has failed, and the device might \
@@ -270,6 +270,10 @@ fn to_fio(z: &ZoneInfo) -> ZbdZone {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn open(spec: &str) -> Result<Device, String> {
+        Device::open(&spec.parse().unwrap())
+    }
     use zoneplug_core::zone::ZoneType;
 
     #[test]
@@ -293,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_short_last_zone_is_kept_from_the_report() {
-        let d = Device::open("mem,zones=5,zone-size=1M,conv=1,last-zone-size=256K").unwrap();
+        let d = open("mem,zones=5,zone-size=1M,conv=1,last-zone-size=256K").unwrap();
         assert_eq!((d.bytes(), d.whole_zones(), d.whole_bytes()), (4352 << 10, 4, 4 << 20));
         assert_eq!(d.report(0, 100).unwrap().len(), 4);
         assert_eq!(d.report((3 << 20) + 4096, 100).unwrap()[0].start, 3 << 20);
@@ -303,7 +307,7 @@ mod tests {
 
     #[test]
     fn zones_are_filled_reset_and_finished() {
-        let d = Device::open("mem,zones=4,zone-size=4M").unwrap();
+        let d = open("mem,zones=4,zone-size=4M").unwrap();
         let mut seen = Vec::new();
         d.fill(0, (2 << 20) + 4096, |at, buf| seen.push((at, buf.len()))).unwrap();
         assert_eq!(seen, [(0, 1 << 20), (1 << 20, 1 << 20), (2 << 20, 4096)]);
@@ -318,7 +322,7 @@ mod tests {
         assert_eq!(d.manage(Op::ZoneReset, 4096, 4 << 20), Err(libc::EINVAL));
         assert_eq!(d.manage(Op::ZoneReset, 512, u64::MAX), Err(libc::EINVAL));
         assert_eq!(d.manage(Op::Discard, 4 << 20, 4096), Err(libc::EOPNOTSUPP));
-        let d = Device::open("mem,zones=4,zone-size=4M,conv=1").unwrap();
+        let d = open("mem,zones=4,zone-size=4M,conv=1").unwrap();
         d.manage(Op::Discard, 4096, 8192).unwrap();
     }
 
@@ -338,13 +342,11 @@ mod tests {
 
     #[test]
     fn a_bad_specification_says_what_and_what_to_try() {
-        let e = Device::open("mem,zons=4").err().unwrap();
+        let e = open("mem,zons=4").err().unwrap();
         let lines: Vec<_> = e.lines().collect();
         assert_eq!(lines[0], "mem has no option zons");
         assert!(lines[1].contains("did you mean zones?"), "{e}");
-        assert!(
-            Device::open("mem,zones=4,timeout=1s").err().unwrap().starts_with("timeout= cannot")
-        );
-        assert!(Device::open("mem,zones=4,mode=fast").err().unwrap().contains("plug, none, lock"));
+        assert!(open("mem,zones=4,timeout=1s").err().unwrap().starts_with("timeout= cannot"));
+        assert!(open("mem,zones=4,mode=fast").err().unwrap().contains("plug, none, lock"));
     }
 }

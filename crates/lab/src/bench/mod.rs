@@ -28,6 +28,7 @@ use std::time::Duration;
 use zoneplug_core::Error;
 use zoneplug_core::disk::Mode;
 use zoneplug_core::form;
+use zoneplug_host::Specification;
 use zoneplug_models::VirtualDisk;
 use zoneplug_models::time::Adapter;
 use zoneplug_models::work::Rw;
@@ -211,8 +212,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if !args.is_own() {
         return suite::run(args, out);
     }
-    let spec = args.disk.as_deref().unwrap_or("null");
-    let modelled = if args.real_time { None } else { VirtualDisk::parse(spec)? };
+    let spec = Specification::parse(args.disk.as_deref().unwrap_or("null"))?;
+    let modelled = if args.real_time { None } else { VirtualDisk::of(&spec)? };
     if let Some(mut modelled) = modelled {
         if args.socket.is_some() {
             return Err(Failure::usage("--socket needs a disk in real time")
@@ -225,5 +226,5 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         return Err(Failure::usage(format!("{flag} needs a disk in virtual time"))
             .hint("--disk sim-smr30, sim-smr20, sim-smr14, sim-zns1 or sim,profile=FILE, without --real-time"));
     }
-    workload::run(args, out)
+    workload::run(args, spec, out)
 }

@@ -225,7 +225,7 @@ impl Run<'_> {
             Ok::<_, Failure>(Group::new(named, config(mode), work, 1, &mut self.arena)?.fill())
         };
         let plug = pass(Mode::Plug, named)?;
-        let none = pass(Mode::None, &Named::open(&named.spec)?)?;
+        let none = pass(Mode::None, &Named::of(&named.spec)?)?;
         Ok(Fresh {
             plug_ns_per_bio: plug,
             none_ns_per_bio: none,

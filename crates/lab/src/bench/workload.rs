@@ -18,7 +18,7 @@ use std::io::Write;
 use std::time::Duration;
 use zoneplug_core::Sector;
 use zoneplug_core::disk::{DiskConfig, Mode};
-use zoneplug_host::{BlockingDisk, HostedDisk};
+use zoneplug_host::{BlockingDisk, HostedDisk, Specification};
 use zoneplug_models::measure::{Names, check};
 use zoneplug_models::work::{Rw, Work};
 
@@ -39,9 +39,9 @@ fn spare_data(named: &Named, consent: Consent) -> Result<(), Failure> {
 }
 
 /// Runs the workload that `args` names.
-pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args, spec: Specification, out: &mut dyn Write) -> Result<(), Failure> {
     args.ways.check_real_time()?;
-    let named = Named::of(&forced(args.disk.as_deref().unwrap_or("null"), args.consent)?)?;
+    let named = Named::of(&forced(spec, args.consent)?)?;
     let work = work(args, &named);
     let ways = args.ways.of(&named.config, &args.mode)?;
     let [way] = &ways[..] else {
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let own = Own {
         build: Build::this(),
         partial: is_asked(),
-        disk: named.spec,
+        disk: named.spec.to_string(),
         rw: work.rw,
         block_bytes: u64::from(work.block_sectors) * 512,
         iodepth: work.depth,

@@ -50,7 +50,7 @@ impl Disks {
         args.ways.check_real_time()?;
         let mut all = Disks { disks: Vec::new(), configs: Vec::new(), plans: Vec::new() };
         for spec in &args.disks {
-            let (disk, config) = open(spec, args)?;
+            let (disk, config) = open(spec.parse()?, args)?;
             all.disks.push(disk);
             all.configs.push(config);
         }
@@ -108,9 +108,9 @@ impl Disks {
                     return Ok(rows);
                 }
                 // A new disk in memory has no data of the row before.
-                let spec = Specification::parse(&self.disks[i].spec)?;
+                let spec = &self.disks[i].spec;
                 if nth > 0 && spec.is_volatile() && spec.files().next().is_none() {
-                    self.disks[i] = open(&args.disks[i], args)?.0;
+                    self.disks[i] = open(spec.clone(), args)?.0;
                 }
                 let disk = &self.disks[i];
                 self.plans[i].prepare(disk, nth == 0)?;
@@ -121,12 +121,12 @@ impl Disks {
     }
 }
 
-fn open(spec: &str, args: &Args) -> Result<(RealDisk, DiskConfig), Failure> {
+fn open(spec: Specification, args: &Args) -> Result<(RealDisk, DiskConfig), Failure> {
     let opened = Instant::now();
-    let named = Named::of(&forced(spec, args.consent)?)?;
+    let named = Named::of(&forced(spec.clone(), args.consent)?)?;
     let tags = args.iodepth.unwrap_or(TAGS).clamp(TAGS, 4096) as u16;
     let tags = named.tags.unwrap_or(tags);
-    let disk = RealDisk { spec: spec.to_owned(), device: named.device, tags, opened };
+    let disk = RealDisk { spec, device: named.device, tags, opened };
     Ok((disk, named.config))
 }
 
@@ -207,7 +207,7 @@ impl Plan {
             infos = io.report(Sector(0), io.geometry().nr_zones())?;
         }
         // A conventional zone does not tell whether it holds data, so on a lasting disk it counts as holding some.
-        let lasts = !Specification::parse(&disk.spec)?.is_volatile();
+        let lasts = !disk.spec.is_volatile();
         let g = io.geometry();
         let lost = infos.iter().filter(|z| {
             let no = g.zone_of(z.start).0;

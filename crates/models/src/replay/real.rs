@@ -13,11 +13,12 @@ use std::task::{Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 use zoneplug_core::{Device, Error, Nanos};
+use zoneplug_host::Specification;
 
 /// A disk in real time.
 pub struct RealDisk {
     /// Its specification.
-    pub spec: String,
+    pub spec: Specification,
     /// The device that it names.
     pub device: Arc<dyn Device>,
     /// The most commands at the device.
@@ -46,8 +47,8 @@ impl<'a> Replay<'a> {
     /// let text = "fio version 2 iolog\nf write 0 65536\nf write 65536 65536\nf read 0 4096\n";
     /// let open = || Ok(vec![Box::new(text.as_bytes()) as Box<dyn Read>]);
     /// let trace = Trace::new(&open, Events::Queued, None);
-    /// let device = zoneplug_host::open_device("mem,zones=4,zone-size=1M").unwrap();
-    /// let (spec, opened) = ("mem".to_owned(), std::time::Instant::now());
+    /// let spec = zoneplug_host::Specification::parse("mem,zones=4,zone-size=1M").unwrap();
+    /// let (device, opened) = (spec.open().unwrap().device, std::time::Instant::now());
     /// let disks = [RealDisk { spec, device, tags: 32, opened }];
     /// let workers = Workers::all(&|| false);
     /// let replay = Replay::in_real_time(&trace, &disks, &workers).unwrap();

@@ -69,8 +69,10 @@ fn a_file_is_what_the_flags_are() {
     let spec = "po2@mem,zones=9,zone-size=1M,zoned_qd1_writes=1,latency=1ms";
     let device = DeviceOptions { depth: 64, no_recovery: false, ..device };
     assert_eq!(of(&s.block[1]), (spec.to_owned(), device, false));
-    assert_eq!(s.args.network.nvme_tcp, ["127.0.0.1:4420", spec, "[::1]:4420"]);
-    assert_eq!(s.client_access().unwrap().plans.nvme_tcp.unwrap().nqn(), "nqn.x");
+    assert_eq!(s.args.network.nvme_tcp, ["127.0.0.1:4420", "[::1]:4420"]);
+    let plan = s.client_access().unwrap().plans.nvme_tcp.unwrap();
+    assert_eq!(plan.nqn(), "nqn.x");
+    assert_eq!(plan.specs().iter().map(|s| s.to_string()).collect::<Vec<_>>(), [spec]);
 }
 
 /// A disk may be served over both protocols of the network, each at addresses of its own.
@@ -81,8 +83,10 @@ fn a_file_has_disks_of_iscsi() {
         [[disk]]\nspec = \"mem\"\niscsi = true\nnvme-tcp = true\n
         [[disk]]\nspec = \"null\"\niscsi = true\n";
     let s = read(text, &[]).unwrap();
-    assert_eq!(s.args.scsi.iscsi, ["127.0.0.1:3260", "mem", "null", "[::1]:3260"]);
-    assert_eq!(s.args.network.nvme_tcp, ["127.0.0.1:4420", "mem"]);
+    let texts = |all: &[Specification]| all.iter().map(|s| s.to_string()).collect::<Vec<_>>();
+    assert_eq!(s.args.scsi.iscsi, ["127.0.0.1:3260", "[::1]:3260"]);
+    assert_eq!(texts(&s.args.scsi.of_file), ["mem", "null"]);
+    assert_eq!(texts(&s.args.network.of_file), ["mem"]);
     let plans = s.client_access().unwrap().plans;
     assert_eq!(plans.iscsi.as_ref().unwrap().target(), "iqn.2026-11.test:x");
     assert_eq!(plans.addresses().count(), 3);
@@ -103,7 +107,7 @@ fn a_flag_overrides_the_key_at_the_top_and_of_every_disk() {
         [[disk]]\nspec = \"null\"\nublk = true\n";
     let s = read(text, &["--depth", "16", "--nqn", "nqn.flag"]).unwrap();
     assert_eq!([s.block[0].device.depth, s.block[1].device.depth], [16, 16]);
-    assert_eq!((s.block[0].device.queues, s.args.network.nvme_tcp.len()), (Some(2), 2));
+    assert_eq!((s.block[0].device.queues, s.args.network.nvme_tcp.len()), (Some(2), 1));
     assert_eq!(s.client_access().unwrap().plans.nvme_tcp.unwrap().nqn(), "nqn.flag");
     // The disk with its own number keeps it; the number at the top counts from the first disk without one.
     let mut numbers = s.numbers();

@@ -233,7 +233,7 @@ fn a_unit_that_cannot_be_one_of_fio_ends_the_job() {
 #[test]
 fn a_job_with_two_disks_reaps_both() {
     let mut job = job("mem,zones=4,zone-size=1M", 2);
-    let slow = Device::open("mem,zones=4,zone-size=1M,latency=5ms").unwrap();
+    let slow = Device::open(&"mem,zones=4,zone-size=1M,latency=5ms".parse().unwrap()).unwrap();
     job.lanes.push(Lane::new(Arc::new(slow), 2, false).unwrap());
     let other = FILE.wrapping_byte_add(64);
     job.files.push((other, 1));
