@@ -4,9 +4,10 @@ use crate::disk::Name;
 use crate::error::{Process, failed};
 use crate::signals;
 use pyo3::prelude::*;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use zoneplug::serve::{Access, Serve, Serving, parse_address};
+use zoneplug::serve::{Access, IscsiAccess, Serve, Serving, parse_address};
 use zoneplug_core::Error;
 use zoneplug_core::poison::lock;
 
@@ -17,12 +18,21 @@ pub(crate) struct Served {
     serving: Mutex<Option<Serving>>,
     lines: Vec<String>,
     addresses: Vec<(String, u16)>,
+    iscsi_addresses: Vec<(String, u16)>,
     socket: Option<PathBuf>,
     process: Process,
 }
 
-/// Hosts that may connect, whether any may, the keys of hosts, and the key of this side.
+/// Clients that may connect, whether any may, the files of the keys or secrets of clients, and that of this side.
 type Given = (Option<Vec<String>>, bool, Vec<(String, PathBuf)>, Option<PathBuf>);
+
+/// An address, the name of the subsystem or target there, and its clients.
+type Door = (String, String, Given);
+
+/// The host and the port of each address.
+fn shown(all: &[SocketAddr]) -> Vec<(String, u16)> {
+    all.iter().map(|a| (a.ip().to_string(), a.port())).collect()
+}
 
 #[pymethods]
 impl Served {
@@ -30,18 +40,26 @@ impl Served {
     fn new(
         py: Python<'_>,
         disks: Vec<Name>,
-        listen: &str,
-        nqn: &str,
-        access: Given,
+        nvme_tcp: Option<Door>,
+        iscsi: Option<Door>,
+        conventional_only: bool,
         socket: Option<PathBuf>,
         metrics: Option<&str>,
     ) -> PyResult<Served> {
-        let (hosts, any_host, keys, own_key) = access;
         let plan = || -> Result<Serve, Error> {
-            let options = Access { hosts, any_host, keys, own_key }.options(listen, nqn)?;
             let specs = disks.iter().map(|disk| Ok(disk.read()?.to_string()));
             let specs = specs.collect::<Result<Vec<_>, Error>>()?;
-            let serve = Serve::new().nvme_tcp(options, specs);
+            let mut serve = Serve::new();
+            if let Some((address, nqn, (hosts, any_host, keys, own_key))) = nvme_tcp {
+                let options = Access { hosts, any_host, keys, own_key }.options(&address, &nqn)?;
+                serve = serve.nvme_tcp(options, specs.clone());
+            }
+            if let Some((address, iqn, (initiators, any_initiator, secrets, own_secret))) = iscsi {
+                let access = IscsiAccess { initiators, any_initiator, secrets, own_secret };
+                let mut options = access.options(&address, &iqn)?;
+                options.conventional_only = conventional_only;
+                serve = serve.iscsi(options, specs);
+            }
             let serve = match socket {
                 Some(path) => serve.socket(path),
                 None => serve.private_socket(),
@@ -53,11 +71,14 @@ impl Served {
         };
         let plan = plan().map_err(|e| failed(py, &e))?;
         let serving = signals::wait(py, move || plan.start())?.map_err(|e| failed(py, &e))?;
-        let addresses = serving.addresses().iter().map(|a| (a.ip().to_string(), a.port()));
-        let (lines, addresses) = (serving.lines().to_vec(), addresses.collect());
-        let socket = serving.socket().map(Path::to_owned);
-        let process = Process::this();
-        Ok(Served { serving: Mutex::new(Some(serving)), lines, addresses, socket, process })
+        Ok(Served {
+            lines: serving.lines().to_vec(),
+            addresses: shown(serving.addresses()),
+            iscsi_addresses: shown(serving.iscsi_addresses()),
+            socket: serving.socket().map(Path::to_owned),
+            process: Process::this(),
+            serving: Mutex::new(Some(serving)),
+        })
     }
 
     #[getter]
@@ -68,6 +89,11 @@ impl Served {
     #[getter]
     fn addresses(&self) -> Vec<(String, u16)> {
         self.addresses.clone()
+    }
+
+    #[getter]
+    fn iscsi_addresses(&self) -> Vec<(String, u16)> {
+        self.iscsi_addresses.clone()
     }
 
     #[getter]

@@ -71,6 +71,148 @@ def test_a_start_that_fails_says_why(tmp_path):
         pass
 
 
+INITIATOR = "iqn.2026-11.org.example:initiator"
+
+
+class Initiator:
+    """A session of iSCSI with the first unit, as far as the tests need one."""
+
+    def __init__(self, address):
+        self.socket = socket.create_connection(("127.0.0.1", address[1]), timeout=20)
+        self.answers = self.socket.makefile("rb")
+        self.number = 1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.answers.close()
+        self.socket.close()
+
+    def send(self, header, data=b""):
+        header[5:8] = len(data).to_bytes(3, "big")
+        self.socket.sendall(bytes(header) + data + bytes(-len(data) % 4))
+
+    def receive(self):
+        header = self.answers.read(48)
+        length = int.from_bytes(header[5:8], "big")
+        return header, self.answers.read(length + -length % 4)[:length]
+
+    def log_in(self, target, initiator=INITIATOR, method=""):
+        """Returns the class and detail of the answer, and its keys."""
+        header = bytearray(48)
+        header[0], header[1] = 0x43, 0x81 if method else 0x87
+        header[13] = 1
+        header[24:28] = self.number.to_bytes(4, "big")
+        keys = f"InitiatorName={initiator}\0TargetName={target}\0"
+        keys += f"AuthMethod={method}\0" if method else "InitialR2T=No\0"
+        self.send(header, keys.encode())
+        answer, text = self.receive()
+        return (answer[36], answer[37]), text.decode()
+
+    def command(self, cdb, expected=0, data=b""):
+        """Returns the status and the data of a command."""
+        header = bytearray(48)
+        header[0], header[1] = 0x01, 0xA0 if data else 0xC0
+        header[16:20] = self.number.to_bytes(4, "big")
+        header[20:24] = (len(data) or expected).to_bytes(4, "big")
+        header[24:28] = self.number.to_bytes(4, "big")
+        header[32 : 32 + len(cdb)] = cdb
+        self.number += 1
+        self.send(header, data)
+        read = b""
+        while True:
+            answer, text = self.receive()
+            if answer[0] & 0x3F == 0x21:
+                return answer[3], read or text
+            assert answer[0] & 0x3F == 0x25
+            read += text
+            if answer[1] & 1:
+                return answer[3], read
+
+
+def blocks(code, lba, count):
+    return struct.pack(">BBIBHB", code, 0, lba, 0, count, 0)
+
+
+def test_a_disk_is_served_over_iscsi(tmp_path):
+    path = tmp_path / "d.zbd"
+    zoneplug.create(path, zones=4, zone_size="1M")
+    data = bytes(range(256)) * 32
+    with zoneplug.serve(path, iscsi="127.0.0.1:0", iqn="iqn.2026-11.org.example:test") as served:
+        assert served.iqn in repr(served) and served.iqn in served.lines[0] and served.nqn == ""
+        with pytest.raises(errors.Error, match="not served over NVMe/TCP"):
+            print(served.address)
+        with Initiator(served.iscsi_address) as initiator:
+            assert initiator.log_in(served.iqn)[0] == (0, 0)
+            assert initiator.command(bytes(6))[0] == 0
+            assert initiator.command(blocks(0x2A, 0, 2), data=data)[0] == 0
+            assert initiator.command(blocks(0x28, 0, 2), len(data)) == (0, data)
+            with socket.socket(socket.AF_UNIX) as control:
+                control.connect(str(served.socket))
+                control.sendall(b'{"cmd":"status"}\n')
+                assert INITIATOR in control.makefile().readline()
+            served.stop()
+            assert initiator.answers.read(1) == b""
+    assert not connects(served.iscsi_address)
+    with zoneplug.Disk(path) as disk:
+        assert bytes(disk.read(0, len(data))) == data
+
+
+def test_a_disk_is_served_over_both_protocols():
+    with zoneplug.serve("mem,zones=4,conv=2", address="127.0.0.1:0", iscsi="127.0.0.1:0", conventional_only=True) as served:
+        assert host_connects(served, "nqn.2026-11.org.example:host") == (0, False)
+        with Initiator(served.iscsi_address) as initiator:
+            assert initiator.log_in(served.iqn)[0] == (0, 0)
+            assert initiator.command(bytes(6))[0] == 0
+            status, inquiry = initiator.command(bytes([0x12, 0, 0, 0, 96, 0]), 96)
+            assert (status, inquiry[0]) == (0, 0), "a plain disk"
+
+
+def test_options_of_iscsi_arrive(tmp_path):
+    def start(**arguments):
+        return zoneplug.serve("mem,zones=8", **{"iscsi": "0.0.0.0:0", **arguments})
+
+    def log_in(served, name, method=""):
+        with Initiator(served.iscsi_address) as initiator:
+            return initiator.log_in(served.iqn, name, method)
+
+    other = "iqn.2026-11.org.example:other"
+    with start(allow_initiator=[other, INITIATOR]) as served:
+        assert log_in(served, INITIATOR)[0] == (0, 0)
+        assert log_in(served, "iqn.2026-11.org.example:third")[0] == (2, 2)
+    with start(allow_any_initiator=True) as served:
+        assert log_in(served, other)[0] == (0, 0)
+    secret, own = tmp_path / "secret", tmp_path / "own"
+    secret.write_text("secret of a host")
+    own.write_text("secret of the disk")
+    for file in (secret, own):
+        file.chmod(0o600)
+    with start(chap_secret={INITIATOR: secret}, chap_target_secret=own) as served:
+        status, keys = log_in(served, INITIATOR, "CHAP")
+        assert status == (0, 0) and "AuthMethod=CHAP" in keys
+        assert log_in(served, INITIATOR)[0] == (2, 1), "no proof"
+        assert log_in(served, other)[0] == (2, 2)
+
+
+def test_a_start_over_iscsi_that_fails_says_why(tmp_path):
+    at = "127.0.0.1:0"
+    for arguments, what in [
+        ({"iscsi": "here"}, "'here' is no address"),
+        ({"iscsi": at, "iqn": "x"}, "no name of iSCSI"),
+        ({"iscsi": "0.0.0.0:0"}, "any initiator could log in"),
+        ({"iscsi": at, "chap_secret": {INITIATOR: tmp_path / "none"}}, "none"),
+        ({"allow_initiator": [INITIATOR]}, "options of iSCSI"),
+        ({"conventional_only": True}, "options of iSCSI"),
+        ({"iscsi": at, "allow_any_host": True}, "options of NVMe/TCP"),
+    ]:
+        with pytest.raises(errors.Error, match=what) as e:
+            zoneplug.serve("mem,zones=8", **arguments)
+        assert e.value.hint
+        # The hint names arguments of Python.
+        assert "--" not in e.value.hint
+
+
 def host_connects(served, host):
     """Connects as a host. Returns the status of the connect command, and whether the host must authenticate."""
     connection = socket.create_connection(("127.0.0.1", served.address[1]), timeout=5)

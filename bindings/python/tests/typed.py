@@ -45,6 +45,8 @@ def files() -> bool:
         copied: int = disk.snapshot("copy.zbd").copied_bytes
     with zoneplug.serve("disk.zbd") as served:
         port: int = served.address[1]
+    with zoneplug.serve("disk.zbd", iscsi="127.0.0.1:0", chap_secret={"iqn.2026-11.org.example:a": "file"}) as served:
+        port = served.iscsi_address[1]
     return bool(zoneplug.check("copy.zbd")) and len(identity.uuid) < copied + port
 
 

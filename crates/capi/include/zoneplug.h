@@ -447,6 +447,16 @@
 #define ZP_SERVE_ANY_HOST 1
 
 /*
+ A flag of `zp_serve`: any initiator may log in over iSCSI, also at an address that other machines reach.
+ */
+#define ZP_SERVE_ANY_INITIATOR 2
+
+/*
+ A flag of `zp_serve`: over iSCSI, show only the conventional zones at the beginning of each disk, as a plain disk without zones.
+ */
+#define ZP_SERVE_CONVENTIONAL_ONLY 4
+
+/*
  A power cut of `zp_crash_test`: what it has left, and what was promised before.
  */
 struct zp_cut;
@@ -926,6 +936,20 @@ struct zp_host_key {
 };
 
 /*
+ An initiator, and the file of the secret by which it authenticates itself (CHAP).
+ */
+struct zp_initiator_secret {
+  /*
+   The name of the initiator, such as `"iqn.2026-11.org.example:host"`.
+   */
+  const char *iqn;
+  /*
+   The path of the file.
+   */
+  const char *path;
+};
+
+/*
  Options of served disks. Set all bytes to zero, then `struct_size`; 0 and NULL are the default of each field.
  */
 struct zp_serve_options {
@@ -934,7 +958,7 @@ struct zp_serve_options {
    */
   size_t struct_size;
   /*
-   Where to listen. Default: `"127.0.0.1:0"`, which is a free port of this machine.
+   Where to listen for NVMe/TCP. Default: `"127.0.0.1:0"`, which is a free port of this machine; with `iscsi`, nowhere.
    */
   const char *address;
   /*
@@ -970,13 +994,41 @@ struct zp_serve_options {
    */
   uint32_t nr_host_keys;
   /*
-   0 or `ZP_SERVE_ANY_HOST`.
+   0, or a sum of `ZP_SERVE_ANY_HOST`, `ZP_SERVE_ANY_INITIATOR` and `ZP_SERVE_CONVENTIONAL_ONLY`.
    */
   uint32_t flags;
   /*
    Zero.
    */
   uint32_t reserved;
+  /*
+   Where to listen for iSCSI, such as `"127.0.0.1:3260"`. Default: nowhere.
+   */
+  const char *iscsi;
+  /*
+   The name of the target of iSCSI. Default: one with the number of the process.
+   */
+  const char *iqn;
+  /*
+   The names of initiators that may log in. Default: all of this machine.
+   */
+  const char *const *initiators;
+  /*
+   Secrets of initiators.
+   */
+  const struct zp_initiator_secret *initiator_secrets;
+  /*
+   The file of the secret by which the disks' side authenticates itself to initiators.
+   */
+  const char *target_secret;
+  /*
+   Elements of `initiators`.
+   */
+  uint32_t nr_initiators;
+  /*
+   Elements of `initiator_secrets`.
+   */
+  uint32_t nr_initiator_secrets;
 };
 
 /*
@@ -1523,8 +1575,9 @@ int zp_crash_open(const char *spec,
 int zp_crash_cut(struct zp_disk *disk);
 
 /*
- Serves the `nr` disks of an array of specifications over NVMe/TCP, as namespaces 1, 2 and so on of one subsystem, and stores what is
- served in `*serving`. `options` may be NULL. Threads of the library serve them; the program goes on. While a disk in a file is
+ Serves the `nr` disks of an array of specifications, and stores what is served in `*serving`: over NVMe/TCP, as namespaces 1, 2 and
+ so on of one subsystem; or, if the options have an address of iSCSI, as LUN 0, 1 and so on of one target, and over NVMe/TCP only if
+ they have an address of that too. `options` may be NULL. Threads of the library serve them; the program goes on. While a disk in a file is
  served, no other program can write it, nor this one. -EOPNOTSUPP: this build serves no disks.
  */
 int zp_serve(const char *const *specs,
@@ -1533,14 +1586,25 @@ int zp_serve(const char *const *specs,
              struct zp_serving **serving);
 
 /*
- The address at which the disks are served, such as `"127.0.0.1:40123"`. The text lives until `zp_serving_close`. NULL for NULL.
+ The address at which the disks are served over NVMe/TCP, such as `"127.0.0.1:40123"`; empty if they are not. The text lives until
+ `zp_serving_close`. NULL for NULL.
  */
 const char *zp_serving_address(struct zp_serving *serving);
 
 /*
- The NQN of the subsystem. The text lives until `zp_serving_close`. NULL for NULL.
+ The NQN of the subsystem; empty without NVMe/TCP. The text lives until `zp_serving_close`. NULL for NULL.
  */
 const char *zp_serving_nqn(struct zp_serving *serving);
+
+/*
+ The address at which the disks are served over iSCSI; empty if they are not. The text lives until `zp_serving_close`. NULL for NULL.
+ */
+const char *zp_serving_iscsi_address(struct zp_serving *serving);
+
+/*
+ The name of the target; empty without iSCSI. The text lives until `zp_serving_close`. NULL for NULL.
+ */
+const char *zp_serving_iqn(struct zp_serving *serving);
 
 /*
  The path of the control socket. The text lives until `zp_serving_close`. NULL for NULL.

@@ -273,7 +273,7 @@ inline check_result check_file(const std::string &path, uint32_t flags = 0)
 	return found;
 }
 
-/* Disks that are served over NVMe/TCP until stop(), or the end of this. */
+/* Disks that are served over NVMe/TCP or iSCSI until stop(), or the end of this. */
 class serving {
 public:
 	explicit serving(const std::vector<std::string> &specs, const zp_serve_options &options = serve_options())
@@ -289,6 +289,8 @@ public:
 	zp_serving *get() const noexcept { return serving_.get(); }
 	std::string address() const { return zp_serving_address(get()); }
 	std::string nqn() const { return zp_serving_nqn(get()); }
+	std::string iscsi_address() const { return zp_serving_iscsi_address(get()); }
+	std::string iqn() const { return zp_serving_iqn(get()); }
 	void stop() const { check(zp_serving_stop(get())); }
 
 private:

@@ -1,4 +1,4 @@
-//! Disks that a program serves over NVMe/TCP, as `zoneplug serve` does.
+//! Disks that a program serves over NVMe/TCP and iSCSI, as `zoneplug serve` does.
 
 use crate::boundary::{
     Failure, Options, Outcome, Process, Uncancelled, call, close, copy_text, known, options, path,
@@ -10,6 +10,10 @@ use std::path::PathBuf;
 
 /// A flag of `zp_serve`: any host may connect, also over an address that other machines reach.
 pub const ZP_SERVE_ANY_HOST: u32 = 1;
+/// A flag of `zp_serve`: any initiator may log in over iSCSI, also at an address that other machines reach.
+pub const ZP_SERVE_ANY_INITIATOR: u32 = 2;
+/// A flag of `zp_serve`: over iSCSI, show only the conventional zones at the beginning of each disk, as a plain disk without zones.
+pub const ZP_SERVE_CONVENTIONAL_ONLY: u32 = 4;
 
 /// A host, and the file of the key by which it authenticates itself (DH-HMAC-CHAP).
 #[derive(Debug, Clone, Copy)]
@@ -21,13 +25,23 @@ pub struct zp_host_key {
     pub path: *const c_char,
 }
 
+/// An initiator, and the file of the secret by which it authenticates itself (CHAP).
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct zp_initiator_secret {
+    /// The name of the initiator, such as `"iqn.2026-11.org.example:host"`.
+    pub iqn: *const c_char,
+    /// The path of the file.
+    pub path: *const c_char,
+}
+
 /// Options of served disks. Set all bytes to zero, then `struct_size`; 0 and NULL are the default of each field.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct zp_serve_options {
     /// `sizeof(struct zp_serve_options)`.
     pub struct_size: usize,
-    /// Where to listen. Default: `"127.0.0.1:0"`, which is a free port of this machine.
+    /// Where to listen for NVMe/TCP. Default: `"127.0.0.1:0"`, which is a free port of this machine; with `iscsi`, nowhere.
     pub address: *const c_char,
     /// The name of the subsystem. Default: one with the number of the process.
     pub nqn: *const c_char,
@@ -45,10 +59,24 @@ pub struct zp_serve_options {
     pub nr_hosts: u32,
     /// Elements of `host_keys`.
     pub nr_host_keys: u32,
-    /// 0 or `ZP_SERVE_ANY_HOST`.
+    /// 0, or a sum of `ZP_SERVE_ANY_HOST`, `ZP_SERVE_ANY_INITIATOR` and `ZP_SERVE_CONVENTIONAL_ONLY`.
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
+    /// Where to listen for iSCSI, such as `"127.0.0.1:3260"`. Default: nowhere.
+    pub iscsi: *const c_char,
+    /// The name of the target of iSCSI. Default: one with the number of the process.
+    pub iqn: *const c_char,
+    /// The names of initiators that may log in. Default: all of this machine.
+    pub initiators: *const *const c_char,
+    /// Secrets of initiators.
+    pub initiator_secrets: *const zp_initiator_secret,
+    /// The file of the secret by which the disks' side authenticates itself to initiators.
+    pub target_secret: *const c_char,
+    /// Elements of `initiators`.
+    pub nr_initiators: u32,
+    /// Elements of `initiator_secrets`.
+    pub nr_initiator_secrets: u32,
 }
 
 // SAFETY: numbers and pointers, for which zero is a value.
@@ -61,6 +89,8 @@ pub struct zp_serving {
     running: Running,
     nqn: CString,
     address: CString,
+    iqn: CString,
+    iscsi_address: CString,
     socket: CString,
     lines: Vec<String>,
     process: Process,
@@ -70,32 +100,61 @@ pub struct zp_serving {
 #[cfg_attr(not(feature = "serve"), allow(dead_code, reason = "only a build that serves reads it"))]
 struct WantedServer {
     specs: Vec<String>,
-    address: String,
-    nqn: String,
-    hosts: Option<Vec<String>>,
-    any_host: bool,
-    keys: Vec<(String, PathBuf)>,
-    own_key: Option<PathBuf>,
+    /// The door of NVMe/TCP, whose clients are hosts with keys.
+    nvme_tcp: Option<WantedDoor>,
+    /// The door of iSCSI, whose clients are initiators with secrets.
+    iscsi: Option<WantedDoor>,
+    conventional_only: bool,
     socket: Option<PathBuf>,
     metrics: Option<String>,
+}
+
+/// Where disks are served over the network, and the clients that may use them.
+#[cfg_attr(not(feature = "serve"), allow(dead_code, reason = "only a build that serves reads it"))]
+struct WantedDoor {
+    address: String,
+    /// The name of the subsystem or the target.
+    name: String,
+    clients: Option<Vec<String>>,
+    any_client: bool,
+    /// The names of clients, and the files of their keys or secrets.
+    proofs: Vec<(String, PathBuf)>,
+    own_proof: Option<PathBuf>,
 }
 
 #[cfg(feature = "serve")]
 mod built {
     use super::*;
     use crate::boundary::c_text;
+    use std::net::SocketAddr;
     use std::sync::Mutex;
-    use zoneplug::serve::{Access, Serve, Serving, parse_address};
+    use zoneplug::serve::{Access, IscsiAccess, Serve, Serving, parse_address};
     use zoneplug_core::poison::lock;
 
     /// `None`: stopped.
     pub(super) type Running = Mutex<Option<Serving>>;
 
     pub(super) fn start(wanted: WantedServer) -> Outcome<zp_serving> {
-        let WantedServer { specs, address, nqn, hosts, any_host, keys, own_key, socket, metrics } =
-            wanted;
-        let options = Access { hosts, any_host, keys, own_key }.options(&address, &nqn)?;
-        let mut serve = Serve::new().nvme_tcp(options, specs);
+        let WantedServer { specs, nvme_tcp, iscsi, conventional_only, socket, metrics } = wanted;
+        let (mut serve, mut nqn, mut iqn) = (Serve::new(), String::new(), String::new());
+        if let Some(door) = nvme_tcp {
+            let WantedDoor { address, name, clients, any_client, proofs, own_proof } = door;
+            let (hosts, any_host, keys, own_key) = (clients, any_client, proofs, own_proof);
+            let options = Access { hosts, any_host, keys, own_key }.options(&address, &name)?;
+            (serve, nqn) = (serve.nvme_tcp(options, specs.clone()), name);
+        }
+        if let Some(door) = iscsi {
+            let WantedDoor { address, name, clients, any_client, proofs, own_proof } = door;
+            let access = IscsiAccess {
+                initiators: clients,
+                any_initiator: any_client,
+                secrets: proofs,
+                own_secret: own_proof,
+            };
+            let mut options = access.options(&address, &name)?;
+            options.conventional_only = conventional_only;
+            (serve, iqn) = (serve.iscsi(options, specs), name);
+        }
         serve = match socket {
             Some(path) => serve.socket(path),
             None => serve.private_socket(),
@@ -104,11 +163,14 @@ mod built {
             serve = serve.metrics(parse_address(&at)?);
         }
         let serving = serve.start()?;
-        let address = serving.addresses().first().map(ToString::to_string).unwrap_or_default();
+        let first = |all: &[SocketAddr]| all.first().map(ToString::to_string).unwrap_or_default();
+        let (address, iscsi) = (first(serving.addresses()), first(serving.iscsi_addresses()));
         let socket = serving.socket().map(|path| path.display().to_string());
         Ok(zp_serving {
             nqn: c_text(nqn),
             address: c_text(address),
+            iqn: c_text(iqn),
+            iscsi_address: c_text(iscsi),
             socket: c_text(socket.unwrap_or_default()),
             lines: serving.lines().to_vec(),
             running: Mutex::new(Some(serving)),
@@ -174,6 +236,15 @@ unsafe fn texts(array: *const *const c_char, nr: u32, what: &str) -> Outcome<Vec
     all.iter().map(|one| Ok(unsafe { text(*one, what) }?.to_owned())).collect()
 }
 
+impl WantedDoor {
+    /// Whether options are given that only this door reads: a name, clients, keys or `flags`.
+    fn has_options(&self, name: *const c_char, flags: u32) -> bool {
+        let has_clients = self.clients.is_some() || self.any_client;
+        let has_proofs = !self.proofs.is_empty() || self.own_proof.is_some();
+        !name.is_null() || flags != 0 || has_clients || has_proofs
+    }
+}
+
 /// Reads the arguments of a program.
 ///
 /// # Safety
@@ -195,29 +266,62 @@ unsafe fn wanted(
         false => Ok(Some(unsafe { path(one) }?.to_owned())),
     };
     // SAFETY: arrays of these lengths, and strings, says the caller.
-    let (specs, hosts, keys) = unsafe {
+    let (specs, hosts, keys, initiators, secrets) = unsafe {
         let key = |key: &zp_host_key| {
             Ok((text(key.nqn, "the NQN of a host")?.to_owned(), path(key.path)?.to_owned()))
         };
+        let secret = |secret: &zp_initiator_secret| {
+            let name = text(secret.iqn, "the name of an initiator")?;
+            Ok((name.to_owned(), path(secret.path)?.to_owned()))
+        };
         let keys = elements(given.host_keys, given.nr_host_keys, "keys")?;
+        let secrets = elements(given.initiator_secrets, given.nr_initiator_secrets, "secrets")?;
         (
             texts(specs, nr, "specifications")?,
             texts(given.hosts, given.nr_hosts, "hosts")?,
-            keys.iter().map(key).collect::<Outcome<_>>()?,
+            keys.iter().map(key).collect::<Outcome<Vec<_>>>()?,
+            texts(given.initiators, given.nr_initiators, "initiators")?,
+            secrets.iter().map(secret).collect::<Outcome<Vec<_>>>()?,
         )
     };
     if specs.is_empty() {
         return Err(Failure::invalid("no disk to serve", "a specification, such as mem,zones=8"));
     }
-    let default = format!("nqn.2026-11.org.example:c-{}", std::process::id());
+    let default = format!("2026-11.org.example:c-{}", std::process::id());
+    let nvme_tcp = WantedDoor {
+        address: or(given.address, "the address", "127.0.0.1:0")?,
+        name: or(given.nqn, "the NQN", &format!("nqn.{default}"))?,
+        clients: (!hosts.is_empty()).then_some(hosts),
+        any_client: given.flags & ZP_SERVE_ANY_HOST != 0,
+        proofs: keys,
+        own_proof: file(given.own_key)?,
+    };
+    let iscsi = WantedDoor {
+        address: or(given.iscsi, "the address of iSCSI", "")?,
+        name: or(given.iqn, "the name of the target", &format!("iqn.{default}"))?,
+        clients: (!initiators.is_empty()).then_some(initiators),
+        any_client: given.flags & ZP_SERVE_ANY_INITIATOR != 0,
+        proofs: secrets,
+        own_proof: file(given.target_secret)?,
+    };
+    let over_iscsi = !given.iscsi.is_null();
+    // Options of a protocol over which nothing is served would have no effect.
+    if !over_iscsi && iscsi.has_options(given.iqn, given.flags & ZP_SERVE_CONVENTIONAL_ONLY) {
+        return Err(Failure::invalid(
+            "options of iSCSI, and no address for it",
+            "iscsi = \"127.0.0.1:0\"",
+        ));
+    }
+    let over_nvme_tcp = !over_iscsi || !given.address.is_null();
+    if !over_nvme_tcp && nvme_tcp.has_options(given.nqn, 0) {
+        let hint = "address = \"127.0.0.1:0\", to serve the disks over NVMe/TCP too";
+        return Err(Failure::invalid("options of NVMe/TCP, and an address of iSCSI alone", hint));
+    }
     Ok(WantedServer {
         specs,
-        address: or(given.address, "the address", "127.0.0.1:0")?,
-        nqn: or(given.nqn, "the NQN", &default)?,
-        hosts: (!hosts.is_empty()).then_some(hosts),
-        any_host: given.flags & ZP_SERVE_ANY_HOST != 0,
-        keys,
-        own_key: file(given.own_key)?,
+        nvme_tcp: over_nvme_tcp.then_some(nvme_tcp),
+        iscsi: over_iscsi.then_some(iscsi),
+        conventional_only: given.flags & ZP_SERVE_CONVENTIONAL_ONLY != 0,
         socket: file(given.socket)?,
         metrics: match given.metrics.is_null() {
             true => None,
@@ -226,8 +330,9 @@ unsafe fn wanted(
     })
 }
 
-/// Serves the `nr` disks of an array of specifications over NVMe/TCP, as namespaces 1, 2 and so on of one subsystem, and stores what is
-/// served in `*serving`. `options` may be NULL. Threads of the library serve them; the program goes on. While a disk in a file is
+/// Serves the `nr` disks of an array of specifications, and stores what is served in `*serving`: over NVMe/TCP, as namespaces 1, 2 and
+/// so on of one subsystem; or, if the options have an address of iSCSI, as LUN 0, 1 and so on of one target, and over NVMe/TCP only if
+/// they have an address of that too. `options` may be NULL. Threads of the library serve them; the program goes on. While a disk in a file is
 /// served, no other program can write it, nor this one. -EOPNOTSUPP: this build serves no disks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zp_serve(
@@ -239,7 +344,8 @@ pub unsafe extern "C" fn zp_serve(
     call(|| {
         // SAFETY: options, says the header.
         let given = unsafe { self::options(options)? };
-        known(given.flags, ZP_SERVE_ANY_HOST, "0 or ZP_SERVE_ANY_HOST")?;
+        const ALL: u32 = ZP_SERVE_ANY_HOST | ZP_SERVE_ANY_INITIATOR | ZP_SERVE_CONVENTIONAL_ONLY;
+        known(given.flags, ALL, "0, or flags ZP_SERVE_..")?;
         if serving.is_null() {
             return Err(Failure::invalid(
                 "the place for what is served is NULL",
@@ -266,18 +372,33 @@ unsafe fn serving<'a>(serving: *const zp_serving) -> Outcome<&'a zp_serving> {
         .ok_or_else(|| Failure::invalid("what is served is NULL", "what zp_serve gave"))
 }
 
-/// The address at which the disks are served, such as `"127.0.0.1:40123"`. The text lives until `zp_serving_close`. NULL for NULL.
+/// The address at which the disks are served over NVMe/TCP, such as `"127.0.0.1:40123"`; empty if they are not. The text lives until
+/// `zp_serving_close`. NULL for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zp_serving_address(serving: *mut zp_serving) -> *const c_char {
     // SAFETY: NULL or what is served, says the header.
     unsafe { serving.as_ref() }.map_or(std::ptr::null(), |s| s.address.as_ptr())
 }
 
-/// The NQN of the subsystem. The text lives until `zp_serving_close`. NULL for NULL.
+/// The NQN of the subsystem; empty without NVMe/TCP. The text lives until `zp_serving_close`. NULL for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zp_serving_nqn(serving: *mut zp_serving) -> *const c_char {
     // SAFETY: NULL or what is served, says the header.
     unsafe { serving.as_ref() }.map_or(std::ptr::null(), |s| s.nqn.as_ptr())
+}
+
+/// The address at which the disks are served over iSCSI; empty if they are not. The text lives until `zp_serving_close`. NULL for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_serving_iscsi_address(serving: *mut zp_serving) -> *const c_char {
+    // SAFETY: NULL or what is served, says the header.
+    unsafe { serving.as_ref() }.map_or(std::ptr::null(), |s| s.iscsi_address.as_ptr())
+}
+
+/// The name of the target; empty without iSCSI. The text lives until `zp_serving_close`. NULL for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_serving_iqn(serving: *mut zp_serving) -> *const c_char {
+    // SAFETY: NULL or what is served, says the header.
+    unsafe { serving.as_ref() }.map_or(std::ptr::null(), |s| s.iqn.as_ptr())
 }
 
 /// The path of the control socket. The text lives until `zp_serving_close`. NULL for NULL.

@@ -6,7 +6,11 @@ mod common;
 #[path = "../../host/tests/common/nvme_host.rs"]
 mod nvme_host;
 
+#[path = "../../host/tests/common/iscsi_initiator.rs"]
+mod iscsi_initiator;
+
 use common::{Directory, message};
+use iscsi_initiator::Initiator;
 use libc::{EBUSY, EINVAL, ENOENT, c_char};
 use nvme_host::{INVALID_HOST, KEY, OTHER_KEY};
 use std::ffi::CStr;
@@ -129,16 +133,131 @@ fn what_cannot_be_served_is_refused() {
     assert_eq!(wrong(&|o| o.own_key = c"/nowhere/key".as_ptr()).0, -ENOENT);
     assert_eq!(wrong(&|o| o.nr_hosts = 1), (-EINVAL, "the array of hosts is NULL".to_owned()));
     assert_eq!(wrong(&|o| o.nr_host_keys = 1).0, -EINVAL);
-    assert_eq!(wrong(&|o| o.flags = 2).0, -EINVAL);
     // A failure of the server has a name, and one of a disk keeps the errno of the system.
     assert_eq!(serve(&[c"mem,zones=8", c"mem,zones=8"], null()), Err(-EINVAL));
     assert_eq!(said(zp_error_reason()), "DiskTwice");
     assert_eq!(serve(&[c"/nowhere/disk.zbd"], null()), Err(-ENOENT));
+    assert_eq!(wrong(&|o| o.flags = 8).0, -EINVAL);
+    assert_eq!(
+        wrong(&|o| o.iscsi = c"here".as_ptr()),
+        (-EINVAL, "'here' is no address".to_owned())
+    );
+    let at = c"127.0.0.1:0".as_ptr();
+    assert_eq!(wrong(&|o| (o.iscsi, o.iqn) = (at, c"mine".as_ptr())).0, -EINVAL);
+    assert_eq!(wrong(&|o| o.iscsi = c"0.0.0.0:0".as_ptr()).0, -EINVAL);
+    assert_eq!(
+        wrong(&|o| (o.iscsi, o.target_secret) = (at, c"/nowhere/secret".as_ptr())).0,
+        -ENOENT
+    );
+    let null = wrong(&|o| (o.iscsi, o.nr_initiators) = (at, 1));
+    assert_eq!(null, (-EINVAL, "the array of initiators is NULL".to_owned()));
+    assert_eq!(wrong(&|o| (o.iscsi, o.nr_initiator_secrets) = (at, 1)).0, -EINVAL);
+    // Options of a protocol over which nothing would be served.
+    for flags in [ZP_SERVE_ANY_INITIATOR, ZP_SERVE_CONVENTIONAL_ONLY] {
+        let (errno, text) = wrong(&|o| o.flags = flags);
+        assert_eq!((errno, &*text), (-EINVAL, "options of iSCSI, and no address for it"));
+    }
+    assert_eq!(wrong(&|o| o.iqn = c"iqn.2026-11.org.example:mine".as_ptr()).0, -EINVAL);
+    let (errno, text) = wrong(&|o| (o.iscsi, o.flags) = (at, ZP_SERVE_ANY_HOST));
+    assert_eq!((errno, &*text), (-EINVAL, "options of NVMe/TCP, and an address of iSCSI alone"));
     // SAFETY: NULL.
     unsafe {
         assert!(zp_serving_address(null_mut()).is_null());
+        assert!(zp_serving_iscsi_address(null_mut()).is_null());
+        assert!(zp_serving_iqn(null_mut()).is_null());
         assert_eq!(zp_serving_stop(null_mut()), -EINVAL);
     }
+}
+
+/// An initiator writes and reads a disk that is served over iSCSI alone; another disk is served over both protocols.
+#[test]
+fn disks_are_served_over_iscsi() {
+    const NAME: &CStr = c"iqn.2026-11.dev.zoneplug:test";
+    assert_eq!(NAME.to_str().unwrap(), iscsi_initiator::NAME);
+    let initiator = "iqn.2026-11.org.example:initiator";
+    let start = |change: &dyn Fn(&mut zp_serve_options)| {
+        let mut given = zp_serve_options { iqn: NAME.as_ptr(), ..options() };
+        given.iscsi = c"127.0.0.1:0".as_ptr();
+        change(&mut given);
+        serve(&[c"mem,zones=4,zone-size=1M,conv=1"], &raw const given).unwrap()
+    };
+    let served = start(&|_| ());
+    // SAFETY: what is served.
+    unsafe {
+        assert_eq!(
+            (said(zp_serving_address(served)), said(zp_serving_nqn(served))),
+            Default::default()
+        );
+        assert_eq!(said(zp_serving_iqn(served)), iscsi_initiator::NAME);
+        let at = said(zp_serving_iscsi_address(served)).parse().unwrap();
+        let mut i = Initiator::logged_in_at(at, initiator);
+        assert_eq!(i.write(0, &[7; 8192]), (0, None));
+        assert_eq!(i.read(0, 2), [7; 8192]);
+        assert_eq!(zp_serving_stop(served), 0, "{}", message());
+        assert_eq!(i.command(0, &[0; 6], 0, &[]), None, "the session has ended");
+        zp_serving_close(served);
+    }
+    let served = start(&|o| {
+        (o.address, o.flags) = (c"127.0.0.1:0".as_ptr(), ZP_SERVE_CONVENTIONAL_ONLY);
+    });
+    assert_eq!(connects(served, "nqn.2026-11.org.example:host"), (0, false));
+    // SAFETY: what is served.
+    unsafe {
+        let at = said(zp_serving_iscsi_address(served)).parse().unwrap();
+        let mut i = Initiator::logged_in_at(at, initiator);
+        let (status, inquiry) = i.command(0, &[0x12, 0, 0, 0, 96, 0], 96, &[]).unwrap();
+        assert_eq!((status, inquiry[0]), (0, 0), "a plain disk");
+        zp_serving_close(served);
+    }
+}
+
+/// Each option of iSCSI has its effect on an initiator that logs in.
+#[test]
+fn options_of_iscsi_arrive() {
+    use std::os::unix::fs::PermissionsExt;
+    use zoneplug::iscsi::Secret;
+    let directory = Directory::new("served-secrets");
+    let file = |name: &str, text: &str| {
+        let path = directory.path(name);
+        let at = Path::new(path.to_str().unwrap());
+        std::fs::write(at, text).unwrap();
+        std::fs::set_permissions(at, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let (theirs, own) = (file("theirs", "secret of a host"), file("own", "secret of the disk"));
+    let names = [c"iqn.2026-11.org.example:a".as_ptr(), c"iqn.2026-11.org.example:b".as_ptr()];
+    let [a, b] = ["iqn.2026-11.org.example:a", "iqn.2026-11.org.example:b"];
+    let start = |change: &dyn Fn(&mut zp_serve_options)| {
+        let mut given = options();
+        (given.iscsi, given.iqn) =
+            (c"0.0.0.0:0".as_ptr(), c"iqn.2026-11.dev.zoneplug:test".as_ptr());
+        change(&mut given);
+        let served = serve(&[c"mem,zones=8"], &raw const given).unwrap();
+        // SAFETY: what is served.
+        let at = said(unsafe { zp_serving_iscsi_address(served) }).replace("0.0.0.0", "127.0.0.1");
+        let at = at.parse().unwrap();
+        (served, move || Initiator::connect_at(at))
+    };
+    let (served, connect) = start(&|o| (o.initiators, o.nr_initiators) = (names[1..].as_ptr(), 1));
+    assert_eq!([a, b].map(|name| connect().log_in(name, 1)), [[2, 2], [0, 0]]);
+    // SAFETY: what is served.
+    unsafe { zp_serving_close(served) };
+    let (served, connect) = start(&|o| o.flags = ZP_SERVE_ANY_INITIATOR);
+    assert_eq!(connect().log_in(a, 1), [0, 0]);
+    // SAFETY: the same.
+    unsafe { zp_serving_close(served) };
+    let secrets = [zp_initiator_secret { iqn: names[0], path: theirs.as_ptr() }];
+    let secret = Secret::parse("secret of a host").unwrap();
+    let (served, connect) = start(&|o| {
+        (o.initiator_secrets, o.nr_initiator_secrets) = (secrets.as_ptr(), 1);
+        o.target_secret = own.as_ptr();
+    });
+    let (status, response) = connect().prove(a, &secret, &[7; 16]);
+    assert!(status == [0, 0] && !response.is_empty(), "both sides prove their secrets");
+    assert_eq!(connect().log_in(a, 1), [2, 1], "no proof");
+    assert_eq!(connect().log_in(b, 1), [2, 2]);
+    // SAFETY: the same.
+    unsafe { zp_serving_close(served) };
 }
 
 /// Connects as a host. Returns the status of the connect command, and whether the host must authenticate.

@@ -1,4 +1,4 @@
-//! Serves disks from a program, as `zoneplug serve` does: over NVMe/TCP, or as block devices of this machine. A control socket
+//! Serves disks from a program, as `zoneplug serve` does: over NVMe/TCP, over iSCSI, or as block devices of this machine. A control socket
 //! answers `zoneplug status`, `top`, `attr` and `snapshot`, and Prometheus can read metrics.
 //!
 //! ```
@@ -38,9 +38,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use zoneplug_core::{Error, ErrorKind};
+use zoneplug_host::Specification;
+use zoneplug_host::iscsi::{IscsiOptions, read_chap_secret};
 use zoneplug_host::nvme_tcp::{NvmeTcpOptions, read_key};
 use zoneplug_host::signals::Signals;
 use zoneplug_host::ublk::Ublk;
+use zoneplug_server::doors::iscsi::{self, IscsiDoor};
 use zoneplug_server::doors::nvme_tcp::{NvmeTcpDoor, Plan};
 use zoneplug_server::doors::ublk::{BlockDisk, DeviceOptions, Numbers, Rules, UblkDoor};
 use zoneplug_server::doors::{NetworkPlans, planned};
@@ -71,7 +74,7 @@ impl Access {
     ///
     /// The address is none, or a file holds no key.
     pub fn options(self, address: &str, nqn: &str) -> Result<NvmeTcpOptions, Error> {
-        let mut options = NvmeTcpOptions::new(parse_address(address)?, nqn);
+        let mut options = NvmeTcpOptions::new(address_like(NVME_TCP, address)?, nqn);
         (options.hosts, options.any_host) = (self.hosts, self.any_host);
         for (host, path) in self.keys {
             options.dhchap_keys.push((host, read_key(&path)?));
@@ -81,14 +84,52 @@ impl Access {
     }
 }
 
+/// The initiators that may use disks over iSCSI, and their secrets, as texts and paths. For programs that are not in Rust.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IscsiAccess {
+    /// The names of initiators that may log in. `None`: those with a secret, or any of this machine.
+    pub initiators: Option<Vec<String>>,
+    /// Any initiator may log in, also over addresses that other machines reach.
+    pub any_initiator: bool,
+    /// The names of initiators, and the files of the secrets by which they authenticate themselves (CHAP).
+    pub secrets: Vec<(String, PathBuf)>,
+    /// The file of the secret by which the disks' side authenticates itself.
+    pub own_secret: Option<PathBuf>,
+}
+
+impl IscsiAccess {
+    /// Options with this access, for a target of this name. Reads the files of the secrets.
+    ///
+    /// # Errors
+    ///
+    /// The address is none, or a file holds no secret.
+    pub fn options(self, address: &str, name: &str) -> Result<IscsiOptions, Error> {
+        let mut options = IscsiOptions::new(address_like(ISCSI, address)?, name);
+        (options.initiators, options.any_initiator) = (self.initiators, self.any_initiator);
+        for (initiator, path) in self.secrets {
+            options.secrets.push((initiator, read_chap_secret(&path)?));
+        }
+        options.own_secret = self.own_secret.map(|path| read_chap_secret(&path)).transpose()?;
+        Ok(options)
+    }
+}
+
+/// Addresses that hints show, with the usual port of each protocol.
+const NVME_TCP: &str = "127.0.0.1:4420";
+const ISCSI: &str = "127.0.0.1:3260";
+
 /// Reads an address and a port, such as `127.0.0.1:4420`.
 ///
 /// # Errors
 ///
 /// The text is none.
 pub fn parse_address(text: &str) -> Result<SocketAddr, Error> {
-    text.parse()
-        .map_err(|_| Error::invalid(format!("'{text}' is no address")).hint("127.0.0.1:4420"))
+    address_like(NVME_TCP, text)
+}
+
+/// Reads an address and a port. `usual`: the address that the hint shows.
+fn address_like(usual: &str, text: &str) -> Result<SocketAddr, Error> {
+    text.parse().map_err(|_| Error::invalid(format!("'{text}' is no address")).hint(usual))
 }
 
 /// A directory that only this user may use. Removed with all that is in it when this is dropped.
@@ -129,6 +170,7 @@ impl Drop for PrivateDirectory {
 pub struct Serve {
     ublk: Vec<String>,
     network: Option<(NvmeTcpOptions, Vec<String>)>,
+    scsi: Option<(IscsiOptions, Vec<String>)>,
     socket: Option<PathBuf>,
     private_socket: bool,
     metrics: Option<SocketAddr>,
@@ -153,6 +195,30 @@ impl Serve {
         specs: impl IntoIterator<Item = impl Into<String>>,
     ) -> Serve {
         self.network = Some((options, specs.into_iter().map(Into::into).collect()));
+        self
+    }
+
+    /// Serves these disks as units of one target, LUN 0, 1 and so on, instead of those that were set before. A disk may also be served over
+    /// NVMe/TCP, if both name it by the same specification.
+    ///
+    /// ```
+    /// use zoneplug::iscsi::IscsiOptions;
+    /// use zoneplug::serve::Serve;
+    ///
+    /// # fn main() -> Result<(), zoneplug::Error> {
+    /// let options = IscsiOptions::new("127.0.0.1:0".parse().unwrap(), "iqn.2026-11.org.example:disks");
+    /// let served = Serve::new().iscsi(options, ["mem,zones=8,conv=2"]).private_socket().start()?;
+    /// assert!(served.lines()[1].starts_with("LUN 0  mem,zones=8,conv=2"));
+    /// println!("iscsiadm -m discovery -t sendtargets -p {}", served.iscsi_addresses()[0]);
+    /// served.stop()
+    /// # }
+    /// ```
+    pub fn iscsi(
+        mut self,
+        options: IscsiOptions,
+        specs: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Serve {
+        self.scsi = Some((options, specs.into_iter().map(Into::into).collect()));
         self
     }
 
@@ -181,6 +247,7 @@ impl Serve {
     /// A disk that cannot be opened or shown, an address or a socket that is taken, or no disk at all. No disk is served then.
     pub fn start(self) -> Result<Serving, Error> {
         let doors = self.doors()?;
+        let of_nvme_tcp = self.network.as_ref().map_or(0, |(o, _)| 1 + o.also_listen.len());
         let Serve { mut socket, private_socket, metrics: metrics_at, .. } = self;
         let directory = private_socket.then(PrivateDirectory::new).transpose()?;
         if let Some(directory) = &directory {
@@ -203,7 +270,8 @@ impl Serve {
         let thread =
             thread.map_err(|e| Failure::of_system(Attempt::Thread, "no thread to serve", e))?;
         let (announced, thread) = (Announcement::default(), Some(thread));
-        let mut serving = Serving { announced, stopper, thread, socket, _directory: directory };
+        let _directory = directory;
+        let mut serving = Serving { announced, of_nvme_tcp, stopper, thread, socket, _directory };
         match told.recv() {
             Ok(announced) => {
                 serving.announced = announced;
@@ -220,13 +288,21 @@ impl Serve {
             Ok(BlockDisk { spec: text.parse()?, device: device.clone(), own_id: false })
         };
         let blocks = self.ublk.iter().map(block).collect::<Result<Vec<_>, _>>()?;
+        let read = |specs: &[String]| -> Result<Vec<Specification>, Error> {
+            specs.iter().map(|text| text.parse()).collect()
+        };
         let network = |(options, specs): &(NvmeTcpOptions, Vec<String>)| -> Result<_, Error> {
             options.check()?;
-            let specs = specs.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
-            Ok(Plan::new(NvmeTcpOptions { latencies, ..options.clone() }, specs))
+            Ok(Plan::new(NvmeTcpOptions { latencies, ..options.clone() }, read(specs)?))
         };
-        let plan = self.network.as_ref().map(network).transpose()?;
-        let plans = NetworkPlans { nvme_tcp: plan, iscsi: None };
+        let scsi = |(options, specs): &(IscsiOptions, Vec<String>)| -> Result<_, Error> {
+            options.check()?;
+            Ok(iscsi::Plan::new(IscsiOptions { latencies, ..options.clone() }, read(specs)?))
+        };
+        let plans = NetworkPlans {
+            nvme_tcp: self.network.as_ref().map(network).transpose()?,
+            iscsi: self.scsi.as_ref().map(scsi).transpose()?,
+        };
         let planned = planned(&blocks, Numbers(None), &plans, &FileOrder::new())?;
         let addresses: Vec<_> = plans
             .addresses()
@@ -241,6 +317,9 @@ impl Serve {
         if let Some(plan) = plans.nvme_tcp {
             doors.push(Box::new(NvmeTcpDoor::new(plan, false, false)));
         }
+        if let Some(plan) = plans.iscsi {
+            doors.push(Box::new(IscsiDoor::new(plan)));
+        }
         Ok(doors)
     }
 }
@@ -254,6 +333,8 @@ fn ended() -> Error {
 #[derive(Debug)]
 pub struct Serving {
     announced: Announcement,
+    /// How many of the addresses are those of NVMe/TCP, which come first.
+    of_nvme_tcp: usize,
     stopper: Stopper,
     thread: Option<JoinHandle<Result<(), Failure>>>,
     socket: Option<PathBuf>,
@@ -269,7 +350,17 @@ impl Serving {
 
     /// The addresses of NVMe/TCP at which the disks are served. With port 0 these have the port that the system chose.
     pub fn addresses(&self) -> &[SocketAddr] {
-        &self.announced.addresses
+        self.by_protocol().0
+    }
+
+    /// The addresses of iSCSI at which the disks are served, as [`Serving::addresses`] has those of NVMe/TCP.
+    pub fn iscsi_addresses(&self) -> &[SocketAddr] {
+        self.by_protocol().1
+    }
+
+    fn by_protocol(&self) -> (&[SocketAddr], &[SocketAddr]) {
+        let all = &self.announced.addresses;
+        all.split_at(self.of_nvme_tcp.min(all.len()))
     }
 
     /// The path of the control socket, if the program has chosen it or a temporary one.

@@ -5,14 +5,19 @@
 #[path = "../../host/tests/common/nvme_host.rs"]
 mod nvme_host;
 
+#[path = "../../host/tests/common/iscsi_initiator.rs"]
+mod iscsi_initiator;
+
+use iscsi_initiator::Initiator;
 use nvme_host::{BLOCK, HOST, KEY, OTHER_KEY, Queue, pattern};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use zoneplug::file::FileError;
+use zoneplug::iscsi::{IscsiOptions, Secret};
 use zoneplug::nvme_tcp::NvmeTcpOptions;
-use zoneplug::serve::{Access, ControlError, Serve, ServeError, Serving};
+use zoneplug::serve::{Access, ControlError, IscsiAccess, Serve, ServeError, Serving};
 use zoneplug::{BlockingDisk, ErrorKind, HostedDisk, Sector};
 use zoneplug_nvme::initiator::write;
 
@@ -173,6 +178,155 @@ fn an_access_arrives() {
     let keys: Vec<_> = o.dhchap_keys.iter().map(|(h, k)| (h.clone(), k.check(HOST))).collect();
     assert_eq!(keys, [(HOST.to_owned(), check(KEY))]);
     assert_eq!(o.dhchap_ctrl_key.map(|k| k.check(HOST)), Some(check(OTHER_KEY)));
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+const INITIATOR: &str = "iqn.2026-11.org.example:initiator";
+
+fn iscsi(at: &str) -> IscsiOptions {
+    IscsiOptions::new(at.parse().unwrap(), iscsi_initiator::NAME)
+}
+
+/// An initiator writes and reads a disk that a program serves over iSCSI. `zoneplug status` lists it until the program ends it.
+#[test]
+fn a_program_serves_a_disk_over_iscsi() {
+    let dir = dir("iscsi");
+    let (disk, socket) = (dir.join("d.zbd"), dir.join("s"));
+    let o = zoneplug::file::CreateOptions {
+        zones: Some(4),
+        zone_size: Some(1 << 20),
+        ..Default::default()
+    };
+    zoneplug::file::create(&disk, &o, false).unwrap();
+    let spec = disk.display().to_string();
+    let start = |at: &str| Serve::new().iscsi(iscsi(at), [&*spec]).socket(&socket).start().unwrap();
+    let served = start("127.0.0.1:0");
+    assert!(served.addresses().is_empty(), "nothing is served over NVMe/TCP");
+    let at = served.iscsi_addresses()[0];
+    assert!(at.port() != 0 && served.lines()[0].contains(iscsi_initiator::NAME));
+    let data: Vec<u8> = (0..8192u32).map(|i| (i / 11) as u8).collect();
+    let mut initiator = Initiator::logged_in_at(at, INITIATOR);
+    assert_eq!(initiator.write(0, &data), (0, None));
+    assert_eq!(initiator.read(0, 2), data);
+    let status = ask(&socket, r#"{"cmd":"status"}"#);
+    assert!(status.contains(INITIATOR) && status.contains(iscsi_initiator::NAME), "{status}");
+    assert!(HostedDisk::open_spec(&spec).is_err(), "the server has it");
+    served.stop().unwrap();
+    assert!(!socket.exists());
+    assert_eq!(initiator.command(0, &[0; 6], 0, &[]), None, "the session has ended");
+    drop(TcpListener::bind(at).unwrap());
+    // The next server of the program has the data.
+    let again = start(&at.to_string());
+    assert_eq!(Initiator::logged_in_at(at, INITIATOR).read(0, 2), data);
+    drop(again);
+    assert!(HostedDisk::open_spec(&spec).is_ok());
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A disk is served over both protocols at a time, each at its own address. The two see the same data.
+#[test]
+fn one_disk_is_served_at_two_doors() {
+    let nvme = NvmeTcpOptions::new("127.0.0.1:0".parse().unwrap(), NQN);
+    let spec = "mem,zones=4,zone-size=1M";
+    let served = Serve::new().nvme_tcp(nvme, [spec]).iscsi(iscsi("127.0.0.1:0"), [spec]);
+    let served = served.private_socket().start().unwrap();
+    let (nvme, scsi) = (served.addresses(), served.iscsi_addresses());
+    assert!(nvme.len() == 1 && scsi.len() == 1 && nvme != scsi);
+    let (_admin, mut io) = Queue::pair_at(&nvme[0].to_string(), NQN);
+    let data = pattern(BLOCK as usize, 1);
+    io.ok(write(1, 0, data.clone(), BLOCK));
+    assert_eq!(Initiator::logged_in_at(scsi[0], INITIATOR).read(0, 1), data);
+    let status = ask(served.socket().unwrap(), r#"{"cmd":"status"}"#);
+    for port in [nvme[0].port(), scsi[0].port()] {
+        assert!(status.contains(&port.to_string()), "{status}");
+    }
+    served.stop().unwrap();
+}
+
+/// A start over iSCSI that fails says what is wrong, and what to try.
+#[test]
+fn a_start_over_iscsi_that_fails_says_why() {
+    let dir = dir("iscsi-fails");
+    let disk = dir.join("d.zbd");
+    let o = zoneplug::file::CreateOptions {
+        zones: Some(4),
+        zone_size: Some(1 << 20),
+        ..Default::default()
+    };
+    zoneplug::file::create(&disk, &o, false).unwrap();
+    let spec = disk.display().to_string();
+    let said = |serve: Serve| {
+        let e = serve.private_socket().start().unwrap_err();
+        let (what, hint) = (e.what().to_owned(), e.what_to_try().unwrap().to_owned());
+        assert!(!what.contains('\n') && !hint.contains('\n'), "one line each: {what:?} {hint:?}");
+        (what, hint)
+    };
+    let e = IscsiAccess::default().options("here", iscsi_initiator::NAME).unwrap_err();
+    assert_eq!((e.what(), e.what_to_try()), ("'here' is no address", Some("127.0.0.1:3260")));
+    let e = Access::default().options("here", NQN).unwrap_err();
+    assert_eq!(e.what_to_try(), Some("127.0.0.1:4420"));
+    let open = said(Serve::new().iscsi(iscsi("0.0.0.0:0"), [&*spec]));
+    assert!(
+        open.0.contains("any initiator could log in") && open.1.contains("'allow-"),
+        "{open:?}"
+    );
+    let unnamed = IscsiOptions { name: "disk".to_owned(), ..iscsi("127.0.0.1:0") };
+    assert!(said(Serve::new().iscsi(unnamed, [&*spec])).0.contains("no name of iSCSI"));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    assert!(said(Serve::new().iscsi(iscsi(&at), [&*spec])).0.contains(&at));
+    // Both doors would write to the one file.
+    let nvme = NvmeTcpOptions::new("127.0.0.1:0".parse().unwrap(), NQN);
+    let other_name = format!("{spec},qd1=1");
+    let twice = Serve::new().nvme_tcp(nvme.clone(), [&*spec]);
+    let twice = said(twice.iscsi(iscsi("127.0.0.1:0"), [other_name]));
+    assert_eq!(twice.0, format!("{spec} and {spec},qd1=1 are one disk"));
+    assert_eq!(twice.1, "each disk once, by whichever of its names");
+    let nvme = NvmeTcpOptions { listen: at.parse().unwrap(), ..nvme };
+    let one_address = Serve::new().nvme_tcp(nvme, [&*spec]).iscsi(iscsi(&at), [&*spec]);
+    assert_eq!(said(one_address).0, format!("{at} is given twice"));
+    // Each start that failed has left the disk.
+    assert!(HostedDisk::open_spec(&spec).is_ok());
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// An initiator with a secret proves it, and each part of an access that a program gives as texts has its effect.
+#[test]
+fn an_access_over_iscsi_arrives() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = dir("iscsi-access");
+    let file = |name: &str, text: &str| {
+        let path = dir.join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let texts = ["secret of a host", "secret of the disk"];
+    let [theirs, own] = texts.map(|text| Secret::parse(text).unwrap());
+    let other = "iqn.2026-11.org.example:other";
+    let given = IscsiAccess {
+        initiators: Some(vec![other.to_owned()]),
+        secrets: vec![(INITIATOR.to_owned(), file("theirs", texts[0]))],
+        own_secret: Some(file("own", texts[1])),
+        ..IscsiAccess::default()
+    };
+    let options = given.options("0.0.0.0:0", iscsi_initiator::NAME).unwrap();
+    assert!(options.own_secret.as_ref().is_some_and(|secret| secret.is_same(&own)));
+    let served = Serve::new().iscsi(options, ["mem,zones=4"]).private_socket().start().unwrap();
+    let at = SocketAddr::from(([127, 0, 0, 1], served.iscsi_addresses()[0].port()));
+    let connect = || Initiator::connect_at(at);
+    assert_eq!(connect().prove(INITIATOR, &theirs, &[7; 16]).0, [0, 0]);
+    assert_eq!(connect().prove(INITIATOR, &own, &[]).0, [2, 1], "another secret");
+    assert_eq!(connect().log_in(INITIATOR, 1), [2, 1], "no proof");
+    assert_eq!(connect().log_in(other, 1), [0, 0]);
+    assert_eq!(connect().log_in("iqn.2026-11.org.example:third", 1), [2, 2]);
+    served.stop().unwrap();
+    let any = IscsiAccess { any_initiator: true, ..IscsiAccess::default() };
+    any.options("0.0.0.0:0", iscsi_initiator::NAME).unwrap().check().unwrap();
+    let none = IscsiAccess { own_secret: Some(dir.join("none")), ..IscsiAccess::default() };
+    assert!(
+        none.options("127.0.0.1:0", iscsi_initiator::NAME).unwrap_err().what_to_try().is_some()
+    );
     std::fs::remove_dir_all(&dir).unwrap();
 }
 

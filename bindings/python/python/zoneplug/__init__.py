@@ -9,8 +9,8 @@
 Addresses on a disk are sectors of 512 bytes. Lengths of data are bytes, whole logical blocks. Failures are exceptions of
 `zoneplug.errors`. The interpreter lock is released while an operation runs, so threads work side by side; `zoneplug.aio` has
 disks for asyncio. `create` and `check` make and check disks in files, `ZoneLog` is a log in zones, `zoneplug.crash` cuts the
-power of a disk while your code writes, and `serve` serves disks over NVMe/TCP. `measure`, `replay`, `reproduce` and `simulate`
-are about models of drives, in virtual time.
+power of a disk while your code writes, and `serve` serves disks over NVMe/TCP and iSCSI. `measure`, `replay`,
+`reproduce` and `simulate` are about models of drives, in virtual time.
 """
 
 from . import _zoneplug, errors, files

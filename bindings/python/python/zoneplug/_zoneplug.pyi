@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self, final
+from typing import Any, Self, TypeAlias, final
 
 from typing_extensions import Buffer as _Buffer
 from typing_extensions import disjoint_base
@@ -74,14 +74,18 @@ class Work:
     def seed(self) -> int: ...
     def promise(self, promise: object) -> None: ...
 
+_Door: TypeAlias = tuple[
+    str, str, tuple[list[str] | None, bool, list[tuple[str, str]], str | PathLike[str] | None]
+]
+
 @final
 class Served:
     def __new__(
         cls,
         disks: list[str | PathLike[str]],
-        listen: str,
-        nqn: str,
-        access: tuple[list[str] | None, bool, list[tuple[str, str]], str | PathLike[str] | None],
+        nvme_tcp: _Door | None,
+        iscsi: _Door | None,
+        conventional_only: bool,
         socket: str | PathLike[str] | None,
         metrics: str | None,
     ) -> Self: ...
@@ -89,6 +93,8 @@ class Served:
     def lines(self) -> list[str]: ...
     @property
     def addresses(self) -> list[tuple[str, int]]: ...
+    @property
+    def iscsi_addresses(self) -> list[tuple[str, int]]: ...
     @property
     def socket(self) -> Path: ...
     @property

@@ -137,5 +137,15 @@ int main(void)
 	FIELD(zp_serve_options, nr_host_keys);
 	FIELD(zp_serve_options, flags);
 	FIELD(zp_serve_options, reserved);
+	FIELD(zp_serve_options, iscsi);
+	FIELD(zp_serve_options, iqn);
+	FIELD(zp_serve_options, initiators);
+	FIELD(zp_serve_options, initiator_secrets);
+	FIELD(zp_serve_options, target_secret);
+	FIELD(zp_serve_options, nr_initiators);
+	FIELD(zp_serve_options, nr_initiator_secrets);
+	SIZE(zp_initiator_secret);
+	FIELD(zp_initiator_secret, iqn);
+	FIELD(zp_initiator_secret, path);
 	return 0;
 }

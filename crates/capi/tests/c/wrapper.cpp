@@ -141,6 +141,12 @@ static void served()
 	CHECK(zp_serving_is_served(s.get()) == 1);
 	s.stop();
 	CHECK(zp_serving_is_served(s.get()) == 0);
+	zp_serve_options options = zoneplug::serve_options();
+	options.iscsi = "127.0.0.1:0";
+	zoneplug::serving scsi({"mem,zones=8"}, options);
+	CHECK(scsi.iscsi_address().rfind("127.0.0.1:", 0) == 0 && scsi.iqn().rfind("iqn.", 0) == 0);
+	CHECK(scsi.address().empty() && scsi.nqn().empty());
+	scsi.stop();
 }
 
 int main()
