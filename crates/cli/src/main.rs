@@ -45,7 +45,6 @@ use std::process::ExitCode;
 use zoneplug_command::pages::Pages;
 use zoneplug_command::program::{self, Program};
 use zoneplug_command::run::{self, Commands};
-use zoneplug_command::trace::Trace;
 use zoneplug_command::{
     confirm, csv, disk, failure, interrupt, json, output, suggest, term, zones,
 };
@@ -53,11 +52,10 @@ use zoneplug_control::{client as server_client, said};
 use zoneplug_core::Op;
 
 /// The features that are built.
-const FEATURES: [(&str, bool); 4] = [
+const FEATURES: [(&str, bool); 3] = [
     ("mount", cfg!(feature = "mount")),
     ("probes", cfg!(feature = "probes")),
     ("top", cfg!(feature = "top")),
-    ("trace", cfg!(feature = "trace")),
 ];
 
 /// This program.
@@ -84,9 +82,6 @@ static PROGRAM: Program = Program {
 struct Cli {
     #[command(subcommand)]
     command: Command,
-
-    #[command(flatten)]
-    trace: Trace,
 }
 
 #[derive(Debug, Subcommand)]
@@ -201,7 +196,6 @@ impl Commands for Cli {
     }
 
     fn run(&self, matches: &ArgMatches, out: &mut dyn Write) -> Result<(), Failure> {
-        self.trace.start()?;
         match &self.command {
             Command::Info(args) => info::run(args, out),
             Command::Create(args) => create::create(args, out),

@@ -103,7 +103,7 @@ fn the_version_names_the_build() {
         None => assert_eq!(build.split_whitespace().count(), 1, "{text}"),
     }
     let features = lines[2].strip_prefix("features:").expect("a line for the features");
-    for (name, on) in [("mount", cfg!(feature = "mount")), ("trace", cfg!(feature = "trace"))] {
+    for (name, on) in [("mount", cfg!(feature = "mount")), ("probes", cfg!(feature = "probes"))] {
         assert_eq!(features.split(' ').any(|f| f == name), on, "{text}");
     }
 }

@@ -31,10 +31,6 @@ pub fn from_clap(e: &clap::Error, cli: &clap::Command) -> Failure {
         Some(ContextValue::String(s)) => Some(s.as_str()),
         _ => None,
     };
-    #[cfg(not(feature = "trace"))]
-    if given(ContextKind::InvalidArg) == Some("--trace") {
-        return no_trace();
-    }
     let command = cli.find_subcommand(command).or_else(|| command_of(cli));
     match (e.kind(), command) {
         (clap::error::ErrorKind::InvalidSubcommand, _) => {
@@ -77,15 +73,6 @@ pub fn from_clap(e: &clap::Error, cli: &clap::Command) -> Failure {
     });
     let what = if what.is_empty() { "wrong usage" } else { what };
     Failure::usage(what).hint(hint)
-}
-
-/// The failure of `--trace` in a build without trace events.
-#[cfg(not(feature = "trace"))]
-fn no_trace() -> Failure {
-    let path = program().map_or("crates/cli", |p| p.path);
-    Failure::new(Kind::NotSupported, "this build has no trace events").hint(format!(
-        "its probes (docs/probes.md); or cargo install --path {path} --features trace"
-    ))
 }
 
 /// The failure for a command that this program does not have, or that this build leaves out. Names the other program if

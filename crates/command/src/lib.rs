@@ -12,7 +12,7 @@
 //! | `json.rs`, `csv.rs` | output for programs |
 //! | `interrupt.rs` | Ctrl-C |
 //! | `output.rs` | files that commands make, and what they never overwrite |
-//! | `pages/`, `trace.rs` | `help`, `completions`, `man`; `--trace`, in builds that have it |
+//! | `pages/` | `help`, `completions`, `man` |
 //! | `suggest.rs` | what the completions of a shell offer |
 //!
 //! | exit code | meaning |
@@ -39,5 +39,4 @@ pub mod program;
 pub mod run;
 pub mod suggest;
 pub mod term;
-pub mod trace;
 pub mod zones;

@@ -59,7 +59,6 @@ use std::process::ExitCode;
 use zoneplug_command::pages::Pages;
 use zoneplug_command::program::{self, Program};
 use zoneplug_command::run::{self, Commands};
-use zoneplug_command::trace::Trace;
 #[cfg(feature = "models")]
 use zoneplug_command::{confirm, csv, output, suggest, zones};
 use zoneplug_command::{disk, failure, interrupt, json, term};
@@ -67,12 +66,11 @@ use zoneplug_command::{disk, failure, interrupt, json, term};
 use zoneplug_control::client as server_client;
 
 /// The features that are built.
-const FEATURES: [(&str, bool); 6] = [
+const FEATURES: [(&str, bool); 5] = [
     ("crypt", cfg!(feature = "crypt")),
     ("drives", cfg!(feature = "drives")),
     ("models", cfg!(feature = "models")),
     ("probes", cfg!(feature = "probes")),
-    ("trace", cfg!(feature = "trace")),
     ("worlds", cfg!(feature = "worlds")),
 ];
 
@@ -128,9 +126,6 @@ const OPERATES: [&str; 21] = [
 struct Cli {
     #[command(subcommand)]
     command: Command,
-
-    #[command(flatten)]
-    trace: Trace,
 }
 
 #[derive(Debug, Subcommand)]
@@ -185,7 +180,6 @@ impl Commands for Cli {
     }
 
     fn run(&self, _: &ArgMatches, out: &mut dyn Write) -> Result<(), Failure> {
-        self.trace.start()?;
         match &self.command {
             Command::Demo(args) => demo::run(args, out),
             #[cfg(feature = "models")]

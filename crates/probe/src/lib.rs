@@ -15,6 +15,8 @@
 //! notes, but checks the counter and computes the arguments in the middle of the traced code; that costs its callers
 //! registers. Here [`fire`](issue::fire) is a function that is never inlined. On systems other than Linux on x86-64
 //! and aarch64 no probe is ever watched.
+//!
+//! With the feature `recorded` a test reads what probes tell on its thread: [`recorded::during`].
 
 /// Makes the module of a probe.
 macro_rules! probe {
@@ -30,6 +32,10 @@ macro_rules! probe {
             /// Whether a program watches this probe.
             #[inline(always)]
             pub fn is_watched() -> bool {
+                #[cfg(feature = "recorded")]
+                if $crate::recorded::is_on() {
+                    return true;
+                }
                 // SAFETY: the word lives as long as the program, and only the kernel writes it. Compilers compare a
                 // volatile word in place, but would load an atomic into a register first.
                 unsafe { WATCHERS.as_ptr().read_volatile() != 0 }
@@ -39,6 +45,8 @@ macro_rules! probe {
             #[cold]
             #[inline(never)]
             pub fn fire($($arg: u64),+) {
+                #[cfg(feature = "recorded")]
+                $crate::recorded::keep(stringify!($name), &[$($arg),+]);
                 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
                 {
                     // SAFETY: one instruction without effect. The rest makes a note in a section that is not loaded,
@@ -99,6 +107,41 @@ macro_rules! note {
             options(readonly, nostack, preserves_flags $(, $option)?),
         )
     };
+}
+
+/// What probes tell, kept for tests.
+#[cfg(feature = "recorded")]
+pub mod recorded {
+    use std::cell::RefCell;
+
+    /// The name of a probe, and its arguments.
+    pub type Fired = (&'static str, Vec<u64>);
+
+    thread_local! {
+        /// `None`: nothing is kept.
+        static KEPT: RefCell<Option<Vec<Fired>>> = const { RefCell::new(None) };
+    }
+
+    /// Whether probes on this thread are kept.
+    pub(crate) fn is_on() -> bool {
+        KEPT.with_borrow(Option::is_some)
+    }
+
+    /// Keeps a probe, if probes on this thread are kept.
+    pub(crate) fn keep(name: &'static str, arguments: &[u64]) {
+        KEPT.with_borrow_mut(|kept| {
+            if let Some(all) = kept {
+                all.push((name, arguments.to_vec()));
+            }
+        });
+    }
+
+    /// Runs `work`, and returns the probes that it has fired on this thread.
+    pub fn during(work: impl FnOnce()) -> Vec<Fired> {
+        KEPT.set(Some(Vec::new()));
+        work();
+        KEPT.take().unwrap_or_default()
+    }
 }
 
 probe!(

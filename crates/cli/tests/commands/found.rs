@@ -266,19 +266,6 @@ fn units_are_read_as_people_write_them() {
     fails(&[&run[..], &["2"]].concat(), 2, "m (minutes)");
 }
 
-/// `zoneplug --trace` is for builds that have it: the others do not offer it.
-#[test]
-fn an_option_that_the_build_lacks_is_in_no_help() {
-    for args in [&["--help"][..], &["info", "--help"], &["man"], &["completions", "bash"]] {
-        // `bench` has --write-trace; roff writes \- for a dash.
-        let help = ok(args).replace('\\', "").replace("--write-trace", "");
-        assert_eq!(help.contains("--trace"), cfg!(feature = "trace"), "{args:?}");
-    }
-    if cfg!(not(feature = "trace")) {
-        fails(&["--trace", "info", "mem"], 4, "no trace events");
-    }
-}
-
 /// The probes of the build are those of its documentation: the notes of a binary have a name for each.
 #[test]
 fn the_probes_of_the_command_are_documented() {

@@ -397,18 +397,3 @@ fn completions_and_man_pages_know_every_command() {
         Err(e) => assert!(std::env::var_os("ZONEPLUG_CI").is_none(), "mandoc: {e}"),
     }
 }
-
-#[test]
-fn trace_events_are_shown_by_builds_that_have_them() {
-    let out = feed(&["--trace", "append", "mem", "--bs", "4K"], &[7; 10_000]);
-    let err = text(&out.stderr);
-    if cfg!(feature = "trace") {
-        assert_eq!(out.status.code(), Some(0), "{err}");
-        let landed = "append-position zone=0 sector=8 count=8";
-        assert!(err.lines().any(|l| l.starts_with("zoneplug: ") && l.contains(landed)), "{err}");
-        assert_eq!(text(&out.stdout).lines().count(), 3);
-    } else {
-        assert_eq!(out.status.code(), Some(4));
-        assert!(err.contains("--features trace"), "{err}");
-    }
-}

@@ -26,7 +26,7 @@ impl QueueState {
         if let Err(status) = checked {
             return self.reject(bio, status);
         }
-        #[cfg(feature = "traced")]
+        #[cfg(feature = "probes")]
         if bio.op.is_zone_management() {
             let all = resets_all(layout, &bio);
             let (sector, count) = match all {
@@ -267,7 +267,6 @@ impl QueueState {
                         bio.sector = cmd.sector;
                     }
                     super::trace::append_positions(layout, &cmd.bios);
-                    super::trace::landed(layout, &cmd.bios);
                 }
                 Op::ReportZones => self.reported(shared, layout, &mut cmd),
                 _ if cmd.waiter == Waiter::Management => {

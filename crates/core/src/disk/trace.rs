@@ -1,31 +1,28 @@
-//! Observation of the plugs: trace events (T3) and probes.
+//! Observation of the plugs: probes (T3).
 //!
-//! With the cargo feature `trace`, events go through the `tracing` crate with target `zoneplug` and level TRACE. With
-//! the feature `probes` they are USDT probes of the provider `zoneplug`, which bpftrace, perf and SystemTap can attach
-//! to while a program runs. Without these features no code of them is compiled.
+//! With the cargo feature `probes` these are USDT probes of the provider `zoneplug`, which bpftrace, perf and SystemTap
+//! can attach to while a program runs. Without the feature no code of them is compiled.
 //!
-//! | event | probe | when | fields |
-//! | --- | --- | --- | --- |
-//! | `add-to-plug` | `add_to_plug` | writes have to wait in their zone's plug, also held ones that a write before them has admitted | `zone`, `sector`, `count`, `bios` |
-//! | `hold-write` | `hold_write` | a write has come before its place, and is held in the order window | `zone`, `sector`, `count` |
-//! | `expire-write` | `expire_write` | a write was held for as long as it may be, and is refused | `zone`, `sector`, `count` |
-//! | `issue-from-plug` | `issue_from_plug` | writes that waited leave for the device, merged | `zone`, `sector`, `count`, `bios` |
-//! | `zone-management` | `zone_management` | a management BIO was accepted | `op`, `sector`, `count`: its whole range |
-//! | `zone-recovery` | `zone_recovery` | the layer asks the device for the write pointer of a zone | `zone`, `number` |
-//! | `append-position` | | an append has landed, emulated or native | `zone`, `sector`, `count` |
-//! | | `append_position` | the place of an append is known: an emulated one's when the layer chooses it, a native one's when it has landed | `zone`, `sector`, `count` |
-//! | | `issue` | a command goes to the device | `command`, `op`, `sector`, `count`, `bios` |
-//! | | `complete` | a command comes back | `command`, `op`, `sector`, `count`, `status` |
-//! | | `error` | a command has failed at the device | `op`, `status`, `zone`, `sector`, `aborted` |
-//! | | `zone_event` | something else that the disk records: see [`EventKind`](super::EventKind) | `kind`, `zone`, `sector` |
+//! | probe | when | fields |
+//! | --- | --- | --- |
+//! | `add_to_plug` | writes have to wait in their zone's plug, also held ones that a write before them has admitted | `zone`, `sector`, `count`, `bios` |
+//! | `hold_write` | a write has come before its place, and is held in the order window | `zone`, `sector`, `count` |
+//! | `expire_write` | a write was held for as long as it may be, and is refused | `zone`, `sector`, `count` |
+//! | `issue_from_plug` | writes that waited leave for the device, merged | `zone`, `sector`, `count`, `bios` |
+//! | `zone_management` | a management BIO was accepted | `op`, `sector`, `count`: its whole range |
+//! | `zone_recovery` | the layer asks the device for the write pointer of a zone | `zone`, `number` |
+//! | `append_position` | the place of an append is known: an emulated one's when the layer chooses it, a native one's when it has landed | `zone`, `sector`, `count` |
+//! | `issue` | a command goes to the device | `command`, `op`, `sector`, `count`, `bios` |
+//! | `complete` | a command comes back | `command`, `op`, `sector`, `count`, `status` |
+//! | `error` | a command has failed at the device | `op`, `status`, `zone`, `sector`, `aborted` |
+//! | `zone_event` | something else that the disk records: see [`EventKind`](super::EventKind) | `kind`, `zone`, `sector` |
 //!
-//! No event shows that a report admits a held write, or that a held write is refused for another reason than its
+//! No probe shows that a report admits a held write, or that a held write is refused for another reason than its
 //! time.
 //!
 //! `sector` and `count` are in sectors; `bios` is the number of BIOs in the range. `command` is the same number from
-//! `issue` to `complete`. In probes `op`, `status` and `kind` are numbers: [`Op`](crate::bio::Op), whose numbers are in
-//! the order of its names, [`Status`](crate::bio::Status), 0 for success, and `EventKind`. No shard lock is held while a
-//! subscriber of `tracing` runs, but the queue is in use: a subscriber must not use the disk.
+//! `issue` to `complete`. `op`, `status` and `kind` are numbers: [`Op`](crate::bio::Op), whose numbers are in
+//! the order of its names, [`Status`](crate::bio::Status), 0 for success, and `EventKind`.
 //!
 //! A probe that no program watches costs a comparison with a word in memory and a jump.
 
@@ -48,13 +45,11 @@ macro_rules! probe {
 
 /// Makes the function of an event.
 macro_rules! event {
-    ($(#[$doc:meta])* $name:ident, $text:literal, $($field:ident: $ty:ty),+) => {
+    ($(#[$doc:meta])* $name:ident, $($field:ident: $ty:ty),+) => {
         $(#[$doc])*
         #[inline(always)]
-        #[cfg_attr(not(feature = "traced"), allow(dead_code, unused_variables))]
+        #[cfg_attr(not(feature = "probes"), allow(dead_code, unused_variables))]
         pub(in crate::disk) fn $name($($field: $ty),+) {
-            #[cfg(feature = "trace")]
-            tracing::trace!(target: "zoneplug", $($field = $field,)+ $text);
             probe!($name, $($field),+);
         }
     };
@@ -62,23 +57,23 @@ macro_rules! event {
 
 event!(
     /// Writes that must wait in their plug.
-    add_to_plug, "add-to-plug", zone: u32, sector: u64, count: u32, bios: u32
+    add_to_plug, zone: u32, sector: u64, count: u32, bios: u32
 );
 event!(
     /// A write that is held in the order window.
-    hold_write, "hold-write", zone: u32, sector: u64, count: u32
+    hold_write, zone: u32, sector: u64, count: u32
 );
 event!(
     /// A write that was held for too long.
-    expire_write, "expire-write", zone: u32, sector: u64, count: u32
+    expire_write, zone: u32, sector: u64, count: u32
 );
 event!(
     /// Writes that waited and are being sent.
-    issue_from_plug, "issue-from-plug", zone: u32, sector: u64, count: u32, bios: u32
+    issue_from_plug, zone: u32, sector: u64, count: u32, bios: u32
 );
 event!(
     /// A request of the layer for the write pointer of a zone.
-    zone_recovery, "zone-recovery", zone: u32, number: u32
+    zone_recovery, zone: u32, number: u32
 );
 
 /// Reports writes that waited and are being sent.
@@ -89,22 +84,9 @@ pub(super) fn issued(cmd: &Command) {
 
 /// Reports a management BIO that was accepted.
 #[inline(always)]
-#[cfg_attr(not(feature = "traced"), allow(dead_code, unused_variables))]
+#[cfg_attr(not(feature = "probes"), allow(dead_code, unused_variables))]
 pub(super) fn zone_management(op: Op, sector: u64, count: u64) {
-    #[cfg(feature = "trace")]
-    tracing::trace!(target: "zoneplug", op = op.name(), sector = sector, count = count, "zone-management");
     probe!(zone_management, op as u8, sector, count);
-}
-
-/// Reports where the appends of a command that succeeded have landed, emulated or not.
-#[inline(always)]
-#[cfg_attr(not(feature = "trace"), allow(unused_variables))]
-pub(super) fn landed(layout: &Layout, bios: &[Box<Bio>]) {
-    #[cfg(feature = "trace")]
-    for bio in bios.iter().filter(|b| b.op == Op::ZoneAppend) {
-        let zone = layout.geometry.zone_of(bio.sector).0.0;
-        tracing::trace!(target: "zoneplug", zone = zone, sector = bio.sector.0, count = bio.len_sectors, "append-position");
-    }
 }
 
 /// Reports the places of appends, which are known now.

@@ -78,9 +78,6 @@ impl QueueState {
         mut cmd: Box<Command>,
         done: &mut Bios,
     ) {
-        if cmd.status.is_ok() {
-            trace::landed(layout, &cmd.bios);
-        }
         let zone = ZoneNo(cmd.zone);
         let start = layout.geometry.zone_start(zone);
         let epoch = || shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);

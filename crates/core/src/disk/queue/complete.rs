@@ -129,7 +129,6 @@ impl QueueState {
         if !cmd.status.is_ok() {
             return self.write_failed::<ARBITRATED>(shared, layout, cmd, done);
         }
-        trace::landed(layout, &cmd.bios);
         let undisturbed = if ARBITRATED {
             if layout.passes_scheduler && self.tags.nr_out() == 1 {
                 return self.finished_alone(shared, layout, cmd, done);

@@ -224,7 +224,7 @@ impl DiskQueue {
             shared.window().expire(zone, &mut shard, i, now, &mut state.aborted);
         }
         if !state.aborted.is_empty() {
-            #[cfg(feature = "traced")]
+            #[cfg(feature = "probes")]
             for bio in &state.aborted {
                 let zone = layout.geometry.zone_of(bio.sector).0.0;
                 trace::expire_write(zone, bio.sector.0, bio.len_sectors);

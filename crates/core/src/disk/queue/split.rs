@@ -155,7 +155,7 @@ impl QueueState {
             followed.push((piece.zone, early));
         }
         release(guards);
-        #[cfg(feature = "traced")]
+        #[cfg(feature = "probes")]
         for p in pieces(layout, self.splits.whole(parent))
             .filter(|p| !layout.geometry.is_conventional(p.zone))
         {
