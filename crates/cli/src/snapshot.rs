@@ -194,7 +194,7 @@ fn find(args: &Args) -> Result<(PathBuf, Option<Served>), Failure> {
                 && files.any(|f| place(&f) == here)
                 && is_held(&mut server, &shown, path)?
             {
-                only_file(&shown)?;
+                only_file(&shown, &spec)?;
                 let name = shown.name;
                 return Ok((path.to_owned(), Some(Served { server, name, _file: None })));
             }
@@ -213,7 +213,7 @@ fn find(args: &Args) -> Result<(PathBuf, Option<Served>), Failure> {
 /// The path of the file that a server has open. The server passes the file itself to its own user and to root, even
 /// if the path of the disk names another file now. For other users the path must still name the served file.
 fn held(server: &mut Server, shown: &Shown) -> Result<(PathBuf, Option<OwnedFd>), Failure> {
-    let path = only_file(shown)?;
+    let path = only_file(shown, &Specification::parse(&shown.spec)?)?;
     let pass = Request::Pass { disk: Some(shown.name.clone()) };
     if let Ok((_, files)) = server.ask_for_files(&pass)
         && let Some(file) = files.into_iter().next()
@@ -248,9 +248,8 @@ fn seen_by(pid: u32, path: &Path) -> PathBuf {
     }
 }
 
-/// The file of a served disk, which must be in a single file.
-fn only_file(shown: &Shown) -> Result<PathBuf, Failure> {
-    let spec = Specification::parse(&shown.spec)?;
+/// The file of a served disk, which must be in a single file. `spec`: its specification.
+fn only_file(shown: &Shown, spec: &Specification) -> Result<PathBuf, Failure> {
     let files: Vec<&Path> = spec.files().collect();
     match (spec.file(), &files[..]) {
         (Some(file), [_]) => Ok(seen_by(shown.pid, file)),

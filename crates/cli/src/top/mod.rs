@@ -73,22 +73,25 @@ fn interval(text: &str) -> Result<Duration, zoneplug_core::Error> {
 }
 
 impl Args {
-    fn source(&self) -> Source {
-        match &self.disk {
-            Some(d) if !is_name(d) && self.socket.is_none() => Source::Disk { spec: d.clone() },
+    fn source(&self) -> Result<Source, Failure> {
+        Ok(match &self.disk {
+            Some(d) if !is_name(d) && self.socket.is_none() => Source::Disk { spec: d.parse()? },
             disk => Source::Servers { socket: self.socket.clone(), disk: disk.clone() },
-        }
+        })
     }
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let sampler = Sampler::new(args.source());
+    let source = args.source()?;
+    let is_of_servers = matches!(source, Source::Servers { .. });
+    let sampler = Sampler::new(source);
     let mut model = Model::new(args.interval.as_millis() as u64);
     let first = sampler.take(&model.want());
     once::check(&first)?;
-    if let (Some(disk), true, Source::Servers { .. }) =
-        (&args.disk, first.disks.is_empty(), args.source())
+    if let Some(disk) = &args.disk
+        && is_of_servers
+        && first.disks.is_empty()
     {
         return Err(server_client::not_served(disk));
     }

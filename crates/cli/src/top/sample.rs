@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use zoneplug_control::names::name_of;
 use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Sector, ZoneNo};
-use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk};
+use zoneplug_host::{BlockingDisk, HostedDisk, Specification};
 
 /// How long a server may take to answer a question.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -23,7 +23,7 @@ pub(crate) enum Source {
     /// The server at a socket, or all servers; one of their disks, or all.
     Servers { socket: Option<PathBuf>, disk: Option<String> },
     /// A disk that is opened read-only for each sample.
-    Disk { spec: String },
+    Disk { spec: Specification },
 }
 
 /// Takes samples.
@@ -93,8 +93,8 @@ fn zones(server: &mut Server, shown: &Shown, key: String, want: &Want) -> ZonesS
     ZonesSample { key, table, zone }
 }
 
-fn of_disk(spec: &str, want: &Want) -> Result<Sample, Failure> {
-    let named = DiskSpec::parse_to_look(spec)?;
+fn of_disk(spec: &Specification, want: &Want) -> Result<Sample, Failure> {
+    let named = spec.open_to_look()?;
     let disk = HostedDisk::open(named.device, named.config)?;
     let mut io = BlockingDisk::new(&disk)?;
     let g = disk.disk().geometry();
@@ -121,14 +121,14 @@ fn of_disk(spec: &str, want: &Want) -> Result<Sample, Failure> {
     }
     let shown = Shown {
         name: spec.rsplit('/').next().unwrap_or(spec).to_owned(),
-        spec: spec.to_owned(),
+        spec: spec.to_string(),
         capacity_bytes: g.capacity_bytes().0,
         zones: all,
         zone_bytes: Sector(u64::from(g.zone_sectors())).to_bytes().0,
         measured: Measured { conditions, ..Measured::default() },
         ..Shown::default()
     };
-    let key = spec.to_owned();
+    let key = spec.to_string();
     Ok(Sample {
         zones: Some(ZonesSample { key: key.clone(), table: Ok(table), zone }),
         disks: vec![DiskSample { key, shown, counts: false }],

@@ -397,3 +397,11 @@ fn completions_and_man_pages_know_every_command() {
         Err(e) => assert!(std::env::var_os("ZONEPLUG_CI").is_none(), "mandoc: {e}"),
     }
 }
+
+/// A text that is no specification is wrong usage, and no device that is missing.
+#[cfg(feature = "top")]
+#[test]
+fn top_of_a_text_that_is_no_specification_is_wrong_usage() {
+    fails(&["top", "--once", "mem,,zones=4"], 2, "'' is not an option");
+    fails(&["top", "--once", "/nowhere/disk.zbd"], 3, "/nowhere/disk.zbd");
+}
