@@ -2,6 +2,8 @@
 //!
 //! `ZONEPLUG_SEEDS=n` runs so many. A seed that fails says how to run it again.
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use zoneplug_sim::{Class, Steps, Tally, run, shrink};
 
 fn env(name: &str) -> Option<u64> {
@@ -14,21 +16,37 @@ fn env(name: &str) -> Option<u64> {
 #[test]
 fn random_worlds_keep_every_promise() {
     let seeds = env("ZONEPLUG_SEEDS").unwrap_or(3000);
-    let (mut tally, mut plain) = (Tally::default(), Tally::default());
-    for seed in 1..=seeds {
-        match run(seed, &Steps::All, false) {
-            Ok(o) => {
-                tally.add(&o);
-                if o.coverage.of(Class::Target) == 0 {
-                    plain.add(&o);
+    let (last, tallies) = (AtomicU64::new(0), Mutex::new((Tally::default(), Tally::default())));
+    let work = || {
+        loop {
+            let seed = last.fetch_add(1, Relaxed) + 1;
+            if seed > seeds {
+                break;
+            }
+            match run(seed, &Steps::All, false) {
+                Ok(o) => {
+                    let (tally, plain) = &mut *tallies.lock().unwrap();
+                    tally.add(&o);
+                    if o.coverage.of(Class::Target) == 0 {
+                        plain.add(&o);
+                    }
+                }
+                Err(f) => {
+                    // The other threads begin no further world.
+                    last.store(seeds, Relaxed);
+                    let steps = shrink(seed).map(|s| s.steps).unwrap_or_default();
+                    panic!("zoneplug-lab sim --seed {seed} --steps {steps}: {}", f.what);
                 }
             }
-            Err(f) => {
-                let steps = shrink(seed).map(|s| s.steps).unwrap_or_default();
-                panic!("zoneplug-lab sim --seed {seed} --steps {steps}: {}", f.what);
-            }
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..std::thread::available_parallelism().map_or(1, |n| n.get()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let (tally, plain) = tallies.into_inner().unwrap();
     assert!(plain.bios / plain.worlds >= 500, "a world has hundreds of BIOs");
     assert!(plain.faults / plain.worlds >= 2, "and a few faults");
     let (worlds, bios) = (tally.worlds - plain.worlds, tally.bios - plain.bios);
