@@ -136,7 +136,8 @@ fn of_disk(spec: &Specification, want: &Want) -> Result<Sample, Failure> {
     })
 }
 
-fn key_of(condition: Condition) -> &'static str {
+/// The key of a condition among the counts of a server. Zones that are open have one, however they were opened.
+pub(crate) fn key_of(condition: Condition) -> &'static str {
     match condition {
         Condition::NotWp => "conventional",
         Condition::Empty => "empty",

@@ -1,6 +1,7 @@
 //! The zones of a disk on the screen, as a map with the glyphs of `zoneplug report --map` or as a list.
 
 use super::model::{Cell, Heat, Model};
+use super::sample::key_of;
 use super::theme::Theme;
 use crate::report::map::{glyph, level, style_and_name};
 use crate::zones::size;
@@ -155,7 +156,8 @@ pub(crate) fn legend(m: &Model, theme: Theme) -> Line<'static> {
                 (None, "?", "stale", "stale"),
             ];
             for (condition, sign, key, name) in all {
-                let seen = m.map.cells.iter().any(|c| c.zone.condition == condition);
+                let is = |c: &Cell| c.zone.condition.map(key_of) == condition.map(key_of);
+                let seen = m.map.cells.iter().any(is);
                 let count = n(key).filter(|n| *n > 0);
                 if !seen && count.is_none() {
                     continue;

@@ -8,6 +8,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
 use std::path::PathBuf;
 use std::time::Duration;
+use zoneplug_core::zone::Condition;
 
 const COLOURS: Theme = Theme { colours: true };
 
@@ -83,6 +84,19 @@ fn the_map_shows_waiting_bios_and_rates() {
     golden("waiting-80x24", &draw_until_it_fits(&mut t, &mut m, COLOURS));
     press(&mut m, "m");
     golden("rate-80x24", &draw_until_it_fits(&mut t, &mut m, COLOURS));
+}
+
+/// The legend explains zones that are open, however they were opened, also where the server does not count them.
+#[test]
+fn the_legend_explains_open_zones() {
+    let (mut t, mut m) = (terminal(80, 24), model());
+    draw_until_it_fits(&mut t, &mut m, COLOURS);
+    assert!(!zone_map::legend(&m, COLOURS).to_string().contains(" open"));
+    for opened in [Condition::ImpOpen, Condition::ExpOpen] {
+        m.map.cells[50].zone.condition = Some(opened);
+        let legend = zone_map::legend(&m, COLOURS).to_string();
+        assert!(legend.contains(" open"), "{opened:?}: {legend}");
+    }
 }
 
 /// Without colours bold, dim, underlined and reversed text remains, and the text is the same.
