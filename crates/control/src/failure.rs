@@ -1,4 +1,4 @@
-//! Failures of commands: a line about the cause, a line about the remedy, and an exit code.
+//! Failures of commands: a line about the cause, a line about what to try, and an exit code.
 
 use crate::error::ControlError;
 use std::fmt;
@@ -15,7 +15,7 @@ pub struct Failure {
     /// The cause and the hint. A failure that becomes an error again returns this one, with the enum of its family.
     error: Error,
     /// The text of the hint on the command line.
-    remedy: Option<Box<str>>,
+    hint_text: Option<Box<str>>,
     /// The specification of the disk that caused the failure, if one did.
     disk: Option<Box<str>>,
     /// Whether a printed JSON document contains the failure.
@@ -29,7 +29,7 @@ pub struct FailureParts<'a> {
     pub kind: Kind,
     /// The cause.
     pub what: &'a str,
-    /// The remedy.
+    /// What to try.
     pub hint: &'a str,
 }
 
@@ -99,8 +99,8 @@ impl Failure {
 
     /// A failure of the given kind with this error.
     fn of(kind: Kind, error: Error) -> Failure {
-        let remedy = error.remedy().map(|hint| hint.spelled(&CommandSpelling).into());
-        Failure { kind, exit: kind as u8, error, remedy, disk: None, in_json: false }
+        let hint_text = error.remedy().map(|hint| hint.spelled(&CommandSpelling).into());
+        Failure { kind, exit: kind as u8, error, hint_text, disk: None, in_json: false }
     }
 
     /// The failure of a command that a signal ended.
@@ -126,8 +126,8 @@ impl Failure {
     /// Sets the hint: what to try.
     pub fn hint(self, hint: impl Into<Hint>) -> Failure {
         let hint = hint.into();
-        let remedy = Some(hint.spelled(&CommandSpelling).into());
-        Failure { error: self.error.hint(hint), remedy, ..self }
+        let hint_text = Some(hint.spelled(&CommandSpelling).into());
+        Failure { error: self.error.hint(hint), hint_text, ..self }
     }
 
     /// Appends to what to try.
@@ -140,8 +140,8 @@ impl Failure {
     }
 
     /// The text of the hint.
-    fn remedy(&self) -> &str {
-        self.remedy.as_deref().unwrap_or("zoneplug --help")
+    fn hint_text(&self) -> &str {
+        self.hint_text.as_deref().unwrap_or("zoneplug --help")
     }
 
     /// Sets the disk that caused the failure, by its specification.
@@ -156,7 +156,7 @@ impl Failure {
 
     /// The kind, the cause and the hint.
     pub fn parts(&self) -> FailureParts<'_> {
-        FailureParts { kind: self.kind, what: self.error.what(), hint: self.remedy() }
+        FailureParts { kind: self.kind, what: self.error.what(), hint: self.hint_text() }
     }
 
     /// Returns the enum of the family, if the failure was made from an error of that type.
@@ -201,7 +201,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "error: {}", self.error.what())?;
-        writeln!(f, "try: {}", self.remedy())
+        writeln!(f, "try: {}", self.hint_text())
     }
 }
 

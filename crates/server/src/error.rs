@@ -216,7 +216,7 @@ pub enum ServeError {
 pub struct Difference {
     /// The difference.
     pub what: String,
-    /// The remedy.
+    /// What to try.
     pub hint: String,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Sample {
     /// The error of a server or a disk that could not be read.
     pub(crate) trouble: Option<String>,
     /// The hint of that error.
-    pub(crate) remedy: Option<String>,
+    pub(crate) hint: Option<String>,
     /// The zones of the selected disk.
     pub(crate) zones: Option<ZonesSample>,
 }

@@ -121,7 +121,7 @@ pub(crate) fn check(sample: &Sample) -> Result<(), Failure> {
     match (&sample.trouble, sample.disks.is_empty()) {
         (Some(why), true) => {
             let failure = Failure::new(crate::failure::Kind::Device, why.clone());
-            Err(sample.remedy.iter().fold(failure, |failure, way| failure.hint(way.as_str())))
+            Err(sample.hint.iter().fold(failure, |failure, way| failure.hint(way.as_str())))
         }
         _ => Ok(()),
     }

@@ -43,7 +43,7 @@ impl Sampler {
             Source::Servers { .. } => self.of_servers(want),
             Source::Disk { spec } => of_disk(spec, want).unwrap_or_else(|f| Sample {
                 trouble: Some(f.parts().what.to_owned()),
-                remedy: Some(f.parts().hint.to_owned()),
+                hint: Some(f.parts().hint.to_owned()),
                 ..Sample::default()
             }),
         };
@@ -55,8 +55,8 @@ impl Sampler {
         let Source::Servers { socket, disk } = &self.source else { return Sample::default() };
         let Asked { answered, silent } = server_client::disks_of_all(socket.as_deref(), PATIENCE);
         let trouble = silent.first().map(|s| s.what().to_owned());
-        let remedy = silent.first().map(|s| s.hint().to_owned());
-        let mut sample = Sample { trouble, remedy, ..Sample::default() };
+        let hint = silent.first().map(|s| s.hint().to_owned());
+        let mut sample = Sample { trouble, hint, ..Sample::default() };
         for (server, disks) in answered {
             let mut server = server.with_patience(PATIENCE);
             let wanted = |d: &Shown| disk.as_ref().is_none_or(|name| d.name == name_of(name));

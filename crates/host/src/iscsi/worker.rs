@@ -166,7 +166,7 @@ impl<T: Timing> Worker<T> {
                 Mail::Connection(stream, slot) => self.add(stream, slot),
                 Mail::Event(TargetEvent::Close(key)) => self.with(key, |_, _| false),
                 Mail::Event(TargetEvent::Run(key)) => {
-                    self.with(key, |c, ctx| c.turn_without_reading(ctx).1)
+                    self.with(key, |c, ctx| c.turn_without_reading(ctx).1);
                 }
                 Mail::Event(TargetEvent::Reset(key, lun)) => self.with(key, |c, ctx| {
                     c.reset(lun, ctx);

@@ -105,7 +105,7 @@ impl Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// No data.
-    None,
+    NoData,
     /// From the host to the controller.
     ToController,
     /// From the controller to the host.
@@ -152,7 +152,7 @@ impl Command {
     pub const fn direction(&self) -> Option<Direction> {
         let bits = if self.opcode() == opcode::FABRICS { self.fctype() } else { self.opcode() };
         Some(match bits & 3 {
-            0 => Direction::None,
+            0 => Direction::NoData,
             1 => Direction::ToController,
             2 => Direction::ToHost,
             _ => return None,
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn which_way_the_data_goes() {
-        use Direction::{None as No, ToController, ToHost};
+        use Direction::{NoData as No, ToController, ToHost};
         let ways =
             [opcode::FLUSH, opcode::WRITE, opcode::READ, 3].map(|o| Command::new(o).direction());
         assert_eq!(ways, [Some(No), Some(ToController), Some(ToHost), None]);

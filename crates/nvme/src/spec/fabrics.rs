@@ -261,7 +261,7 @@ mod tests {
     fn properties_are_read_and_set_by_commands() {
         let c = Command::property_get(property::CAP, 8);
         assert_eq!((c.fctype(), c.0[40], c.cdw(11)), (4, 1, 0));
-        assert_eq!(c.direction(), Some(Direction::None));
+        assert_eq!(c.direction(), Some(Direction::NoData));
         let c = Command::property_set(property::CC, 0x0102);
         assert_eq!((c.fctype(), c.0[40], c.cdw(11), c.cdw_pair(12)), (0, 0, 0x14, 0x0102));
         assert_eq!(Command::fabrics(fctype::CONNECT).direction(), Some(Direction::ToController));

@@ -42,8 +42,8 @@ impl DataPointer {
             Some(Direction::ToController) => true,
             Some(Direction::ToHost) => false,
             // No command has data in both directions; the target refuses the operation code.
-            Some(Direction::None) | None if in_capsule == 0 => return Ok(DataPointer::None),
-            Some(Direction::None) | None => return Err(SGL_LENGTH),
+            Some(Direction::NoData) | None if in_capsule == 0 => return Ok(DataPointer::None),
+            Some(Direction::NoData) | None => return Err(SGL_LENGTH),
         };
         match kind {
             SglKind::InCapsule if !to_controller => Err(SGL_TYPE),

@@ -1,7 +1,7 @@
 //! The conclusions that a host draws from an answer.
 
 use super::authentication::is_denied;
-use super::commands::{HostCommand, What};
+use super::commands::{HostCommand, Purpose};
 use super::manage::REPORT;
 use super::{NetworkWorld, trace};
 use crate::class::Class;
@@ -34,42 +34,42 @@ impl NetworkWorld {
         if self.connections[sent.connection].denied && is_denied(&completion, &sent.data) {
             return self.denied(sent);
         }
-        let checked = sent.came_up || matches!(sent.what, What::Refused { .. });
+        let checked = sent.came_up || matches!(sent.what, Purpose::Refused { .. });
         assert!(checked, "K2: answered before it was there: {sent:?}, {completion:?}");
         let asked = if let Data::In(n) = sent.data { n as usize } else { 0 };
         let right = if ok { data.len() == asked } else { data.is_empty() };
         assert!(right, "{} bytes for {sent:?}, {said}", data.len());
         match sent.what {
-            What::Write { zone, generation, offset, len, stamp } => {
+            Purpose::Write { zone, generation, offset, len, stamp } => {
                 let write = AnsweredWrite { zone, generation, offset, len, stamp };
                 self.wrote(sent.connection, write, said, &completion);
             }
-            What::Append { zone, generation, len, stamp } => {
+            Purpose::Append { zone, generation, len, stamp } => {
                 self.appended(zone, generation, len, stamp, said, &completion);
             }
-            What::Read { expect } => {
+            Purpose::Read { expect } => {
                 assert!(ok || self.has_faults, "a read: {said}");
                 if ok {
                     self.was_read(&expect, data);
                 }
             }
-            What::Report { zone, activity, quiet } => {
+            Purpose::Report { zone, activity, quiet } => {
                 assert!(ok || self.has_faults, "a report: {said}");
                 self.reported(zone, activity, quiet, ok.then_some(&data[..]));
             }
-            What::Manage { op, zones, quiet } => self.managed(op, &zones, quiet, said),
-            What::Flush | What::Deallocate => assert!(ok || self.has_faults, "{said}"),
-            What::Refused { status: right, below } => {
+            Purpose::Manage { op, zones, quiet } => self.managed(op, &zones, quiet, said),
+            Purpose::Flush | Purpose::Deallocate => assert!(ok || self.has_faults, "{said}"),
+            Purpose::Refused { status: right, below } => {
                 below.into_iter().for_each(|z| self.zones[z].refused -= 1);
                 // The zone may be full by now.
                 let full = below.is_some() && completion.status == 0x1b9 | status::DNR;
                 let as_told = completion.status == right || full;
                 assert!(as_told, "J2: {:#x}, not {right:#x}", completion.status);
             }
-            What::Admin => assert!(ok, "an admin command: {completion:?}"),
+            Purpose::Admin => assert!(ok, "an admin command: {completion:?}"),
             // The controller has ended, and answers the waiting requests.
-            What::Event => {}
-            What::Awaited => {
+            Purpose::Event => {}
+            Purpose::Awaited => {
                 self.awaited.insert(id, Some(done));
             }
         }
@@ -81,17 +81,17 @@ impl NetworkWorld {
         let from = &self.connections[sent.connection];
         assert!(from.corrupt && !sent.came_up, "K5: no byte has changed: {sent:?}");
         self.hit(Class::Spoilt);
-        if matches!(sent.what, What::Awaited) {
+        if matches!(sent.what, Purpose::Awaited) {
             // A host that cannot connect tries again.
             self.awaited.remove(&id);
             return self.host_closes(sent.connection);
         }
-        if let What::Refused { below, .. } = sent.what {
+        if let Purpose::Refused { below, .. } = sent.what {
             return below.into_iter().for_each(|z| self.zones[z].refused -= 1);
         }
         match self.any_connection() {
             Some(c) => {
-                if let What::Write { stamp: Some(stamp), .. } | What::Append { stamp, .. } =
+                if let Purpose::Write { stamp: Some(stamp), .. } | Purpose::Append { stamp, .. } =
                     sent.what
                 {
                     // The server may have closed the connection meanwhile.
@@ -104,9 +104,9 @@ impl NetworkWorld {
     }
 
     /// Handles a write or an append that the target has not begun.
-    pub(super) fn not_written(&mut self, what: What) {
+    pub(super) fn not_written(&mut self, what: Purpose) {
         match what {
-            What::Write { zone, offset, stamp, .. } => {
+            Purpose::Write { zone, offset, stamp, .. } => {
                 let z = &mut self.zones[zone];
                 z.writes -= 1;
                 z.activity += 1;
@@ -114,7 +114,7 @@ impl NetworkWorld {
                 self.never_came(zone, offset);
                 stamp.into_iter().for_each(|s| self.never_written(s));
             }
-            What::Append { zone, stamp, .. } => {
+            Purpose::Append { zone, stamp, .. } => {
                 let z = &mut self.zones[zone];
                 z.appends -= 1;
                 z.activity += 1;

@@ -1,7 +1,7 @@
 //! Hosts with keys. Each authenticates on each of its queues (DH-HMAC-CHAP), and now and then again while its commands
 //! are in flight. A host that then does not know its key loses the queue, and on the admin queue all of its queues.
 
-use super::commands::{HostCommand, What};
+use super::commands::{HostCommand, Purpose};
 use super::keys::{RIGHT_KEY, WRONG_KEY, key, random};
 use super::{NetworkWorld, SUBSYSTEM, trace};
 use crate::class::Class;
@@ -118,10 +118,10 @@ impl NetworkWorld {
     pub(super) fn denied(&mut self, sent: HostCommand) {
         self.hit(Class::Denied);
         match sent.what {
-            What::Write { .. } | What::Append { .. } => self.not_written(sent.what),
-            What::Report { zone, .. } => self.zones[zone].asked = false,
+            Purpose::Write { .. } | Purpose::Append { .. } => self.not_written(sent.what),
+            Purpose::Report { zone, .. } => self.zones[zone].asked = false,
             // As after any management command that failed, the model counts the state of the zones as unknown.
-            What::Manage { zones, .. } => {
+            Purpose::Manage { zones, .. } => {
                 for zone in zones {
                     let zone = &mut self.zones[zone];
                     zone.managed -= 1;
@@ -130,15 +130,19 @@ impl NetworkWorld {
                     zone.shadow.fill(None);
                 }
             }
-            What::Refused { below, .. } => {
+            Purpose::Refused { below, .. } => {
                 below.into_iter().for_each(|z| self.zones[z].refused -= 1);
             }
-            What::Awaited => panic!("J13: a command of authentication: {:?}", sent.command),
-            What::Read { .. } | What::Flush | What::Deallocate | What::Admin | What::Event => {}
+            Purpose::Awaited => panic!("J13: a command of authentication: {:?}", sent.command),
+            Purpose::Read { .. }
+            | Purpose::Flush
+            | Purpose::Deallocate
+            | Purpose::Admin
+            | Purpose::Event => {}
         }
     }
 }
 
 fn is_event(sent: &HostCommand) -> bool {
-    matches!(sent.what, What::Event)
+    matches!(sent.what, Purpose::Event)
 }

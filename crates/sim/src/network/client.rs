@@ -1,7 +1,7 @@
 //! Chooses the next step of the hosts, a command or a disturbance. Sends writes, appends, reads, flushes and
 //! deallocations.
 
-use super::commands::What;
+use super::commands::Purpose;
 use super::order::Placed;
 use super::{NetworkWorld, trace};
 use crate::class::Class;
@@ -115,7 +115,7 @@ impl NetworkWorld {
         zone.activity += 1;
         zone.zeroed |= zeroes;
         let stamp = (!zeroes).then_some(stamp);
-        let what = What::Write { zone: z, generation, offset, len, stamp };
+        let what = Purpose::Write { zone: z, generation, offset, len, stamp };
         self.send(c, what, command, data);
         self.zones[z].train.push(Placed::new(offset));
     }
@@ -146,7 +146,7 @@ impl NetworkWorld {
             zone.wp += len;
             zone.appends += 1;
             zone.activity += 1;
-            let what = What::Append { zone: z, generation: zone.generation, len, stamp };
+            let what = Purpose::Append { zone: z, generation: zone.generation, len, stamp };
             self.send(c, what, command, Data::Out(stamp_bytes(len, stamp)));
             if self.rng.one_in(3) {
                 self.run_to_next_event();
@@ -177,7 +177,7 @@ impl NetworkWorld {
         zone.generation += 1;
         zone.shadow[offset as usize..(offset + len) as usize].fill(None);
         let generation = zone.generation;
-        let what = What::Write { zone: z, generation, offset, len, stamp: Some(stamp) };
+        let what = Purpose::Write { zone: z, generation, offset, len, stamp: Some(stamp) };
         self.send(c, what, command, data);
         self.hit(Class::Conventional);
     }
@@ -195,7 +195,7 @@ impl NetworkWorld {
         let known = |i: u32| zone.shadow[i as usize].filter(|_| !changing);
         let expect = (offset..offset + len).map(|i| (z, zone.generation, known(i))).collect();
         let command = self.command_at(opcode::READ, z, offset, len);
-        self.send(c, What::Read { expect }, command, Data::In(len << 9));
+        self.send(c, Purpose::Read { expect }, command, Data::In(len << 9));
     }
 
     fn flush(&mut self) {
@@ -203,7 +203,7 @@ impl NetworkWorld {
         let Some(c) = self.any_connection() else { return };
         let (nsid, _) = self.address(z, 0);
         let command = Command::new(opcode::FLUSH).with_nsid(nsid);
-        self.send(c, What::Flush, command, Data::None);
+        self.send(c, Purpose::Flush, command, Data::None);
         trace!(self, "  flush");
     }
 
@@ -220,6 +220,6 @@ impl NetworkWorld {
         range[8..].copy_from_slice(&lba.to_le_bytes());
         let command = Command::new(opcode::DATASET_MANAGEMENT);
         let command = command.with_nsid(nsid).with_cdw(11, 1 << 2);
-        self.send(c, What::Deallocate, command, Data::Out(range));
+        self.send(c, Purpose::Deallocate, command, Data::Out(range));
     }
 }

@@ -10,7 +10,7 @@ use zoneplug_nvme::tcp::Received;
 
 /// The purpose of a command.
 #[derive(Debug, Clone)]
-pub(super) enum What {
+pub(super) enum Purpose {
     /// A write, or a write of zeroes (`stamp` is `None`).
     Write {
         zone: usize,
@@ -62,7 +62,7 @@ pub(super) enum What {
 #[derive(Debug, Clone)]
 pub(super) struct HostCommand {
     pub(super) connection: usize,
-    pub(super) what: What,
+    pub(super) what: Purpose,
     pub(super) command: Command,
     pub(super) data: Data,
     /// Whether the server has received it with all of its data.
@@ -72,7 +72,7 @@ pub(super) struct HostCommand {
 }
 
 impl NetworkWorld {
-    pub(super) fn send(&mut self, c: usize, what: What, command: Command, data: Data) -> u64 {
+    pub(super) fn send(&mut self, c: usize, what: Purpose, command: Command, data: Data) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         trace!(self, "  command {id} on connection {c}: {what:?}");
@@ -87,14 +87,14 @@ impl NetworkWorld {
     }
 
     pub(super) fn send_awaited(&mut self, c: usize, command: Command, data: Data) -> u64 {
-        let id = self.send(c, What::Awaited, command, data);
+        let id = self.send(c, Purpose::Awaited, command, data);
         self.awaited.insert(id, None);
         id
     }
 
     pub(super) fn send_admin(&mut self, c: usize, command: Command) {
         let events = command.opcode() == zoneplug_nvme::spec::admin::ASYNC_EVENT_REQUEST;
-        let what = if events { What::Event } else { What::Admin };
+        let what = if events { Purpose::Event } else { Purpose::Admin };
         self.send(c, what, command, Data::None);
     }
 
@@ -156,21 +156,21 @@ impl NetworkWorld {
         sent.ghost = true;
         let what = sent.what.clone();
         match what {
-            What::Write { zone, .. } => {
+            Purpose::Write { zone, .. } => {
                 let z = &mut self.zones[zone];
                 z.writes -= 1;
                 z.ghosts += 1;
                 z.activity += 1;
                 z.unsure |= !z.conventional;
             }
-            What::Append { zone, .. } => {
+            Purpose::Append { zone, .. } => {
                 let z = &mut self.zones[zone];
                 z.appends -= 1;
                 z.ghosts += 1;
                 z.activity += 1;
                 z.unsure = true;
             }
-            What::Manage { zones, quiet, .. } => {
+            Purpose::Manage { zones, quiet, .. } => {
                 for zone in zones {
                     let z = &mut self.zones[zone];
                     z.managed -= 1;
@@ -180,13 +180,13 @@ impl NetworkWorld {
                     z.shadow.fill(None);
                 }
             }
-            What::Report { zone, .. } => self.zones[zone].asked = false,
-            What::Refused { below: Some(zone), .. } => {
+            Purpose::Report { zone, .. } => self.zones[zone].asked = false,
+            Purpose::Refused { below: Some(zone), .. } => {
                 let z = &mut self.zones[zone];
                 z.refused -= 1;
                 z.ghosts += 1;
             }
-            What::Awaited => {
+            Purpose::Awaited => {
                 self.awaited.remove(&id);
             }
             _ => {}
@@ -205,9 +205,9 @@ impl NetworkWorld {
         for &id in &all {
             let Some(sent) = self.commands.remove(&id) else { continue };
             let zones = match sent.what {
-                What::Write { zone, .. } | What::Append { zone, .. } => vec![zone],
-                What::Manage { zones, .. } => zones,
-                What::Refused { below, .. } => below.into_iter().collect(),
+                Purpose::Write { zone, .. } | Purpose::Append { zone, .. } => vec![zone],
+                Purpose::Manage { zones, .. } => zones,
+                Purpose::Refused { below, .. } => below.into_iter().collect(),
                 _ => Vec::new(),
             };
             zones.into_iter().for_each(|z| self.zones[z].ghosts -= 1);

@@ -4,7 +4,7 @@
 //!
 //! Order and times are those of [`ServerEnd`], as in a server of the host crate.
 
-use super::commands::{HostCommand, What};
+use super::commands::{HostCommand, Purpose};
 use super::disks::ServedDisk;
 use super::{NetworkWorld, setup, trace};
 use crate::class::Class;
@@ -17,14 +17,14 @@ impl NetworkWorld {
     pub(super) fn hand_over(&mut self) {
         trace!(self, "  the server hands over");
         self.troubles += 1;
-        let waiting = self.commands.values().any(|s| !s.ghost && !matches!(s.what, What::Event));
+        let waiting = self.commands.values().any(|s| !s.ghost && !matches!(s.what, Purpose::Event));
         if waiting {
             self.hit(Class::HandOver);
         }
         if self.served.disk.counters().window.writes > 0 {
             self.hit(Class::HandOverHeld);
         }
-        let is_append = |s: &HostCommand| !s.ghost && matches!(s.what, What::Append { .. });
+        let is_append = |s: &HostCommand| !s.ghost && matches!(s.what, Purpose::Append { .. });
         if self.commands.values().any(is_append) {
             self.hit(Class::HandOverAppend);
         }
@@ -73,8 +73,8 @@ impl NetworkWorld {
         let begun = |s: &&HostCommand| s.connection == c && s.came_up && !s.ghost;
         for sent in self.commands.values().filter(begun) {
             let refused = match sent.what {
-                What::Event => true,
-                What::Write { zone, offset, .. } => {
+                Purpose::Event => true,
+                Purpose::Write { zone, offset, .. } => {
                     let z = &self.zones[zone];
                     let info = self.served.disk.cached_zone(ZoneNo(zone as u32));
                     let is_behind = info.is_ok_and(|i| {
@@ -82,7 +82,7 @@ impl NetworkWorld {
                     });
                     !z.conventional && (is_behind || z.fuzzy || !self.is_calm())
                 }
-                What::Refused { below, .. } => below.is_some(),
+                Purpose::Refused { below, .. } => below.is_some(),
                 _ => false,
             };
             assert!(refused, "L11: it was begun, and is not answered: {sent:?}");

@@ -1,7 +1,7 @@
 //! Zone management, reports, and commands that must be refused.
 
 use super::NetworkWorld;
-use super::commands::What;
+use super::commands::Purpose;
 use crate::class::Class;
 use zoneplug_core::Op;
 use zoneplug_nvme::initiator::Data;
@@ -74,7 +74,7 @@ impl NetworkWorld {
                 zone.shadow.fill(None);
             }
         }
-        self.send(c, What::Manage { op, zones, quiet }, command, Data::None);
+        self.send(c, Purpose::Manage { op, zones, quiet }, command, Data::None);
     }
 
     pub(super) fn report(&mut self) {
@@ -91,7 +91,7 @@ impl NetworkWorld {
         let command = Command::new(opcode::ZONE_MANAGEMENT_RECEIVE).with_nsid(nsid);
         let command = command.with_cdw_pair(10, lba).with_cdw(12, REPORT / 4 - 1);
         let (activity, quiet) = (self.zones[z].activity, self.zones[z].is_quiet());
-        let what = What::Report { zone: z, activity, quiet };
+        let what = Purpose::Report { zone: z, activity, quiet };
         self.send(c, what, command.with_cdw(13, PARTIAL_REPORT), Data::In(REPORT));
     }
 
@@ -160,6 +160,6 @@ impl NetworkWorld {
         self.hit(Class::Refused);
         let below = (status == MISPLACED).then_some(z);
         below.into_iter().for_each(|z| self.zones[z].refused += 1);
-        self.send(c, What::Refused { status: status | status::DNR, below }, command, data);
+        self.send(c, Purpose::Refused { status: status | status::DNR, below }, command, data);
     }
 }

@@ -1,7 +1,7 @@
 //! The rules for the medium: each stamp is there at most once, in its place, of this generation, and only if the disk
 //! can have been asked to write it.
 
-use super::commands::What;
+use super::commands::Purpose;
 use super::{NetworkWorld, trace};
 use crate::class::Class;
 use crate::client_zone::{check_once, read_medium};
@@ -37,7 +37,7 @@ impl NetworkWorld {
         let mut never = Vec::new();
         for sent in self.commands.values().filter(|s| s.connection == c) {
             match sent.what {
-                What::Write { zone, stamp: Some(stamp), offset, .. } => {
+                Purpose::Write { zone, stamp: Some(stamp), offset, .. } => {
                     let z = &self.zones[zone];
                     let wp = self.served.disk.cached_zone(ZoneNo(zone as u32)).ok();
                     let wp = wp.map_or(u64::MAX, |i| match i.cond {
@@ -49,7 +49,7 @@ impl NetworkWorld {
                         never.push(stamp);
                     }
                 }
-                What::Append { stamp, .. } if !sent.came_up => never.push(stamp),
+                Purpose::Append { stamp, .. } if !sent.came_up => never.push(stamp),
                 _ => {}
             }
         }

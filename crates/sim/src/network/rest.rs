@@ -1,7 +1,7 @@
 //! The conditions that must hold at rest.
 
 use super::NetworkWorld;
-use super::commands::What;
+use super::commands::Purpose;
 use crate::class::Class;
 use std::sync::atomic::Ordering::Relaxed;
 use zoneplug_core::{Nanos, Status, ZoneNo};
@@ -14,7 +14,7 @@ impl NetworkWorld {
         loop {
             self.reconnect();
             self.learn_zones();
-            let waits = |s: &super::HostCommand| !matches!(s.what, What::Event) || s.ghost;
+            let waits = |s: &super::HostCommand| !matches!(s.what, Purpose::Event) || s.ghost;
             let busy = self.commands.values().any(waits) || self.freeze.is_some();
             let busy = busy || !self.closing.is_empty();
             if !busy && self.zones.iter().all(|z| !z.unsure) {

@@ -1,6 +1,6 @@
 //! The target's side of the connections: what a server does with its associations, without threads and sockets.
 
-use super::commands::{self, HostCommand, What};
+use super::commands::{self, HostCommand, Purpose};
 use super::disks::{DiskOfQueue, QueueClient};
 use super::host::Connection;
 use super::served::{Association, Served, Side};
@@ -247,7 +247,7 @@ impl NetworkWorld {
     /// Handles the end of a connection's queue. The disk had `held` held writes before it.
     fn queue_ended(&mut self, c: usize, held: u64) {
         let own = |s: &&HostCommand| s.connection == c;
-        if self.commands.values().filter(own).any(|s| matches!(s.what, What::Append { .. })) {
+        if self.commands.values().filter(own).any(|s| matches!(s.what, Purpose::Append { .. })) {
             self.hit(Class::AppendOpen);
         }
         let is_fetched = |s: &HostCommand| !s.came_up && matches!(s.data, Data::Out(_));

@@ -13,11 +13,11 @@ use zoneplug_core::unit::{Nanos, SECTOR_SHIFT};
 pub(super) struct Zns {
     p: ZnsParams,
     /// For each zone, the time from which it can take data of its next write.
-    zones: Vec<Nanos>,
+    zone_free: Vec<Nanos>,
     /// The time from which the drive can look at the next write.
-    begun: Nanos,
+    looks_at_next: Nanos,
     /// The time from which the drive can take data of the next write.
-    drive: Nanos,
+    drive_free: Nanos,
     /// Commands at the drive, and their ends, in order.
     pending: VecDeque<(Nanos, CommandAtDrive)>,
     stats: DriveStats,
@@ -27,9 +27,9 @@ impl Zns {
     pub(super) fn new(profile: &Profile, p: &ZnsParams) -> Zns {
         Zns {
             p: p.clone(),
-            zones: vec![Nanos(0); profile.zones as usize],
-            begun: Nanos(0),
-            drive: Nanos(0),
+            zone_free: vec![Nanos(0); profile.zones as usize],
+            looks_at_next: Nanos(0),
+            drive_free: Nanos(0),
             pending: VecDeque::new(),
             stats: DriveStats::default(),
         }
@@ -42,25 +42,26 @@ impl Zns {
     pub(super) fn take(&mut self, now: Nanos, zone: u32, held: CommandAtDrive) {
         let p = &self.p;
         let bytes = u64::from(held.command.len_sectors) << SECTOR_SHIFT;
-        let path = span(bytes, p.drive_rate);
+        let transfer = span(bytes, p.drive_rate);
         if held.command.op.has_data() || held.command.op == Op::WriteZeroes {
-            self.stats.access(Nanos(0), path);
+            self.stats.access(Nanos(0), transfer);
         }
         let end = match held.command.op {
             Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
                 // The drive looks at one write after the other; then zones take their data in parallel.
-                let begin = self.begun.max(now).plus(p.write_occupancy);
-                self.begun = begin;
-                let own = &mut self.zones[zone as usize];
-                self.drive = self.drive.max(begin).plus(path);
-                *own = (*own).max(begin).plus(span(bytes, p.zone_rate)).max(self.drive);
-                own.plus(p.latency)
+                let begin = self.looks_at_next.max(now).plus(p.write_occupancy);
+                self.looks_at_next = begin;
+                let zone_free = &mut self.zone_free[zone as usize];
+                self.drive_free = self.drive_free.max(begin).plus(transfer);
+                *zone_free =
+                    (*zone_free).max(begin).plus(span(bytes, p.zone_rate)).max(self.drive_free);
+                zone_free.plus(p.latency)
             }
             Op::Read => {
-                self.drive = self.drive.max(now).plus(path);
-                self.drive.plus(p.read_latency)
+                self.drive_free = self.drive_free.max(now).plus(transfer);
+                self.drive_free.plus(p.read_latency)
             }
-            // Acknowledged data are safe, because such drives have safe buffers.
+            // A flush costs only the latency, because the buffers of such drives survive a loss of power. So does zone management.
             _ => now.plus(p.latency),
         };
         let i = self.pending.partition_point(|(e, _)| *e <= end);
