@@ -184,7 +184,7 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::sample;
+    use super::super::testing::{sample, trouble};
     use super::*;
     use std::time::Duration;
 
@@ -327,7 +327,7 @@ mod tests {
         let mut m = model();
         press(&mut m, "\n");
         let mut none = sample(3, 0..1, 1, None);
-        (none.disks, none.zones, none.trouble) = (Vec::new(), None, Some("gone".to_owned()));
+        (none.disks, none.zones, none.trouble) = (Vec::new(), None, Some(trouble("gone")));
         m.see(none);
         assert!(m.disks.iter().all(|d| d.gone) && m.trouble.is_some());
         assert_eq!(m.disk().unwrap().shown.name, "tcp4420n1");

@@ -2,6 +2,7 @@
 //! detail view. Samples and keys change it; it reads no clock, socket or terminal.
 
 use super::rates::Rates;
+use crate::failure::{Failure, FailureParts, Kind};
 use crate::server_client::Shown;
 use crate::server_client::zones::{ZoneShown, ZonesShown};
 use std::collections::VecDeque;
@@ -18,11 +19,24 @@ pub(crate) struct Sample {
     pub(crate) at: Duration,
     pub(crate) disks: Vec<DiskSample>,
     /// The error of a server or a disk that could not be read.
-    pub(crate) trouble: Option<String>,
-    /// The hint of that error.
-    pub(crate) hint: Option<String>,
+    pub(crate) trouble: Option<Trouble>,
     /// The zones of the selected disk.
     pub(crate) zones: Option<ZonesSample>,
+}
+
+/// The error of a server or a disk that could not be read, as text: samples are kept and compared.
+#[derive(Debug, Clone)]
+pub(crate) struct Trouble {
+    pub(crate) kind: Kind,
+    pub(crate) what: String,
+    pub(crate) hint: String,
+}
+
+impl Trouble {
+    pub(crate) fn of(failure: &Failure) -> Trouble {
+        let FailureParts { kind, what, hint } = failure.parts();
+        Trouble { kind, what: what.to_owned(), hint: hint.to_owned() }
+    }
 }
 
 /// A disk in a sample.
@@ -288,7 +302,7 @@ impl Model {
             return;
         }
         self.samples += 1;
-        (self.at, self.trouble) = (sample.at, sample.trouble);
+        (self.at, self.trouble) = (sample.at, sample.trouble.map(|t| t.what));
         for row in &mut self.disks {
             row.gone = true;
         }

@@ -118,10 +118,9 @@ fn sgr(style: Style) -> String {
 
 /// Fails if the sample has no disk and says why.
 pub(crate) fn check(sample: &Sample) -> Result<(), Failure> {
-    match (&sample.trouble, sample.disks.is_empty()) {
-        (Some(why), true) => {
-            let failure = Failure::new(crate::failure::Kind::Device, why.clone());
-            Err(sample.hint.iter().fold(failure, |failure, way| failure.hint(way.as_str())))
+    match &sample.trouble {
+        Some(t) if sample.disks.is_empty() => {
+            Err(Failure::new(t.kind, t.what.clone()).hint(t.hint.as_str()))
         }
         _ => Ok(()),
     }

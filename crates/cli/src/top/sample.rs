@@ -1,6 +1,6 @@
 //! Takes samples: asks servers at their sockets, or reads the file of a disk.
 
-use super::model::{DiskSample, Sample, Want, ZonesSample};
+use super::model::{DiskSample, Sample, Trouble, Want, ZonesSample};
 use crate::failure::Failure;
 use crate::server_client::zones::{ZoneShown, ZonesShown};
 use crate::server_client::{self, Asked, Measured, Request, Server, Shown};
@@ -41,11 +41,8 @@ impl Sampler {
     pub(crate) fn take(&self, want: &Want) -> Sample {
         let mut sample = match &self.source {
             Source::Servers { .. } => self.of_servers(want),
-            Source::Disk { spec } => of_disk(spec, want).unwrap_or_else(|f| Sample {
-                trouble: Some(f.parts().what.to_owned()),
-                hint: Some(f.parts().hint.to_owned()),
-                ..Sample::default()
-            }),
+            Source::Disk { spec } => of_disk(spec, want)
+                .unwrap_or_else(|f| Sample { trouble: Some(Trouble::of(&f)), ..Sample::default() }),
         };
         sample.at = self.start.elapsed();
         sample
@@ -54,9 +51,8 @@ impl Sampler {
     fn of_servers(&self, want: &Want) -> Sample {
         let Source::Servers { socket, disk } = &self.source else { return Sample::default() };
         let Asked { answered, silent } = server_client::disks_of_all(socket.as_deref(), PATIENCE);
-        let trouble = silent.first().map(|s| s.what().to_owned());
-        let hint = silent.first().map(|s| s.hint().to_owned());
-        let mut sample = Sample { trouble, hint, ..Sample::default() };
+        let trouble = silent.first().map(|s| Trouble::of(&s.failure));
+        let mut sample = Sample { trouble, ..Sample::default() };
         for (server, disks) in answered {
             let mut server = server.with_patience(PATIENCE);
             let wanted = |d: &Shown| disk.as_ref().is_none_or(|name| d.name == name_of(name));

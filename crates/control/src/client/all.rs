@@ -19,7 +19,8 @@ pub struct Silent {
     pub socket: PathBuf,
     /// Its process, if the kernel or the name of the socket tells it.
     pub pid: Option<i32>,
-    failure: Failure,
+    /// Why there is no answer.
+    pub failure: Failure,
 }
 
 /// The answers of servers.
@@ -34,11 +35,6 @@ impl Silent {
     /// The failure's message, in one line.
     pub fn what(&self) -> &str {
         self.failure.parts().what
-    }
-
-    /// The failure's hint, in one line.
-    pub fn hint(&self) -> &str {
-        self.failure.parts().hint
     }
 
     /// The failure of a command that needs all answers. `None`: all servers answered.

@@ -1,6 +1,6 @@
 //! Pictures of models, at several sizes.
 
-use super::super::testing::{sample, shown};
+use super::super::testing::{sample, shown, trouble};
 use super::*;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -177,7 +177,7 @@ fn names_from_outside_are_plain() {
     d.spec = "mem\u{1b}[2J".to_owned();
     s.disks.truncate(1);
     s.disks[0].shown = d;
-    s.trouble = Some("no\u{1b}[31m".to_owned());
+    s.trouble = Some(trouble("no\u{1b}[31m"));
     m.see(s);
     let text = picture(&mut t, &mut m, COLOURS);
     assert!(text.contains("mem\\u{1b}[2J") && text.contains("no\\u{1b}[31m"), "{text}");
@@ -188,7 +188,7 @@ fn names_from_outside_are_plain() {
 fn a_server_that_has_gone_is_shown_as_gone() {
     let (mut t, mut m) = (terminal(80, 24), model());
     draw_until_it_fits(&mut t, &mut m, COLOURS);
-    let trouble = Some("no server answers at /run/zoneplug/s: refused".to_owned());
+    let trouble = Some(trouble("no server answers at /run/zoneplug/s: refused"));
     m.see(super::super::model::Sample {
         at: Duration::from_secs(60),
         trouble,
