@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use zoneplug::serve::{Access, IscsiAccess, Serve, Serving, parse_address};
+use zoneplug::serve::{Access, IscsiAccess, Serve, Serving, default_name, parse_address};
 use zoneplug_core::Error;
 use zoneplug_core::poison::lock;
 
@@ -26,8 +26,8 @@ pub(crate) struct Served {
 /// Clients that may connect, whether any may, the files of the keys or secrets of clients, and that of this side.
 type Given = (Option<Vec<String>>, bool, Vec<(String, PathBuf)>, Option<PathBuf>);
 
-/// An address, the name of the subsystem or target there, and its clients.
-type Door = (String, String, Given);
+/// An address, the name of the subsystem or target there if it has one, and its clients.
+type Door = (String, Option<String>, Given);
 
 /// The host and the port of each address.
 fn shown(all: &[SocketAddr]) -> Vec<(String, u16)> {
@@ -50,11 +50,14 @@ impl Served {
             let specs = disks.iter().map(|disk| Ok(disk.read()?.to_string()));
             let specs = specs.collect::<Result<Vec<_>, Error>>()?;
             let mut serve = Serve::new();
+            let default = default_name("python");
             if let Some((address, nqn, (hosts, any_host, keys, own_key))) = nvme_tcp {
+                let nqn = nqn.unwrap_or_else(|| format!("nqn.{default}"));
                 let options = Access { hosts, any_host, keys, own_key }.options(&address, &nqn)?;
                 serve = serve.nvme_tcp(options, specs.clone());
             }
             if let Some((address, iqn, (initiators, any_initiator, secrets, own_secret))) = iscsi {
+                let iqn = iqn.unwrap_or_else(|| format!("iqn.{default}"));
                 let access = IscsiAccess { initiators, any_initiator, secrets, own_secret };
                 let mut options = access.options(&address, &iqn)?;
                 options.conventional_only = conventional_only;

@@ -962,7 +962,7 @@ struct zp_serve_options {
    */
   const char *address;
   /*
-   The name of the subsystem. Default: one with the number of the process.
+   The name of the subsystem. Default: one of its own, with the number of the process.
    */
   const char *nqn;
   /*
@@ -1006,7 +1006,7 @@ struct zp_serve_options {
    */
   const char *iscsi;
   /*
-   The name of the target of iSCSI. Default: one with the number of the process.
+   The name of the target of iSCSI. Default: one of its own, with the number of the process.
    */
   const char *iqn;
   /*

@@ -43,7 +43,7 @@ pub struct zp_serve_options {
     pub struct_size: usize,
     /// Where to listen for NVMe/TCP. Default: `"127.0.0.1:0"`, which is a free port of this machine; with `iscsi`, nowhere.
     pub address: *const c_char,
-    /// The name of the subsystem. Default: one with the number of the process.
+    /// The name of the subsystem. Default: one of its own, with the number of the process.
     pub nqn: *const c_char,
     /// The NQNs of hosts that may connect. Default: all of this machine.
     pub hosts: *const *const c_char,
@@ -65,7 +65,7 @@ pub struct zp_serve_options {
     pub reserved: u32,
     /// Where to listen for iSCSI, such as `"127.0.0.1:3260"`. Default: nowhere.
     pub iscsi: *const c_char,
-    /// The name of the target of iSCSI. Default: one with the number of the process.
+    /// The name of the target of iSCSI. Default: one of its own, with the number of the process.
     pub iqn: *const c_char,
     /// The names of initiators that may log in. Default: all of this machine.
     pub initiators: *const *const c_char,
@@ -287,7 +287,7 @@ unsafe fn wanted(
     if specs.is_empty() {
         return Err(Failure::invalid("no disk to serve", "a specification, such as mem,zones=8"));
     }
-    let default = format!("2026-11.org.example:c-{}", std::process::id());
+    let default = zoneplug::serve::default_name("c");
     let nvme_tcp = WantedDoor {
         address: or(given.address, "the address", "127.0.0.1:0")?,
         name: or(given.nqn, "the NQN", &format!("nqn.{default}"))?,

@@ -105,6 +105,14 @@ impl Clients {
         });
         Some(PlaceGuard { clients: self.clone(), id })
     }
+
+    /// Disconnects the clients that have no answer to come.
+    fn disconnect_idle(&self) {
+        for place in self.lock().places.iter().filter(|p| p.phase == ConnectionPhase::Listening) {
+            // An error means that the client has gone.
+            let _ = place.stream.shutdown(Shutdown::Both);
+        }
+    }
 }
 
 impl PlaceGuard {
@@ -168,7 +176,7 @@ impl<A> AnswerSlot<A> {
     }
 }
 
-/// Answers on `listener` for as long as the process lives.
+/// Answers on `listener` until it is shut down.
 pub(crate) fn listen<A: Answers>(
     listener: &UnixListener,
     slot: &Weak<AnswerSlot<A>>,
@@ -177,12 +185,13 @@ pub(crate) fn listen<A: Answers>(
 ) {
     let clients = Arc::new(Clients { state: Mutex::default(), bounds });
     for stream in listener.incoming() {
-        let Ok(stream) = stream else {
+        match stream {
+            Ok(stream) => welcome(stream, &clients, access, slot),
+            // The listener was shut down.
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => return clients.disconnect_idle(),
             // Most likely too many files are open, so the next attempt waits.
-            std::thread::sleep(Duration::from_millis(100));
-            continue;
-        };
-        welcome(stream, &clients, access, slot);
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
     }
 }
 

@@ -25,6 +25,7 @@ pub struct Socket<A: Answers> {
     access: Access,
     bounds: Bounds,
     slot: Arc<AnswerSlot<A>>,
+    listener: Arc<UnixListener>,
 }
 
 /// The failure to make a socket at a path.
@@ -76,14 +77,15 @@ impl<A: Answers> Socket<A> {
         place::sweep_private(place::directory(&path));
         let (listener, id) = place::listen(&path, access, replaced).map_err(failed)?;
         let slot = Arc::new(AnswerSlot::new(serving));
-        let socket = Socket { path: path.clone(), id, access, bounds, slot };
-        socket.listen(listener)?;
+        let socket = Socket { path, id, access, bounds, slot, listener: Arc::new(listener) };
+        socket.listen()?;
         Ok(socket)
     }
 
-    /// Answers at a listener, in a thread of its own.
-    fn listen(&self, listener: UnixListener) -> Result<(), Failure> {
+    /// Answers at the listener, in a thread that ends with [`Socket::end_listening`].
+    fn listen(&self) -> Result<(), Failure> {
         let (slot, access, bounds) = (Arc::downgrade(&self.slot), self.access, self.bounds);
+        let listener = self.listener.clone();
         let body = move || connections::listen(&listener, &slot, access, bounds);
         let thread = std::thread::Builder::new().name("zoneplug-socket".to_owned());
         thread
@@ -99,8 +101,15 @@ impl<A: Answers> Socket<A> {
         }
         let (listener, id) = place::listen(&self.path, self.access, &[])
             .map_err(|e| no_socket(&self.path, e).hint("end this server, and start it again"))?;
-        self.id = id;
-        self.listen(listener)
+        self.end_listening();
+        (self.id, self.listener) = (id, Arc::new(listener));
+        self.listen()
+    }
+
+    /// Ends the thread of the listener, which waits for clients.
+    fn end_listening(&self) {
+        // An error means that it listens no more.
+        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
     }
 
     /// The path of the socket.
@@ -137,6 +146,7 @@ impl<A: Answers> Drop for Socket<A> {
     fn drop(&mut self) {
         self.id.remove(&self.path);
         self.withdraw(None);
+        self.end_listening();
     }
 }
 

@@ -148,6 +148,34 @@ fn a_socket_is_private_is_not_taken_from_a_server_and_goes_with_it() {
     drop(Socket::open(Some(&path), Access::default(), serving(Vec::new())).unwrap());
 }
 
+/// A program may serve disks many times. A socket that has gone leaves no thread with a listener, and neither does one that was
+/// replaced and made anew.
+#[test]
+fn sockets_that_have_gone_leave_no_threads() {
+    const MANY: usize = 64;
+    for _ in 0..MANY {
+        let mut socket = server();
+        let path = socket.path().to_owned();
+        let (from, access) = (Id::of(&path).unwrap(), Access::default());
+        drop(Socket::open_replacing(Some(&path), access, serving(Vec::new()), &[from]).unwrap());
+        socket.restore().unwrap();
+        let mut client = UnixStream::connect(&path).unwrap();
+        drop(socket);
+        assert_eq!(client.read(&mut [0; 1]).unwrap(), 0, "an idle client sees the end");
+    }
+    // Other tests have a few.
+    let end = Instant::now() + Duration::from_secs(10);
+    let threads = || {
+        let all = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = all.filter_map(|t| std::fs::read_to_string(t.ok()?.path().join("comm")).ok());
+        names.filter(|name| name.trim() == "zoneplug-socket").count()
+    };
+    while threads() >= MANY {
+        assert!(Instant::now() < end, "{} threads are left", threads());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// U16: a server that got its disks back makes its socket anew, and it is its own: it makes it again after the next hand-over
 /// that fails, and removes it at its end.
 #[test]

@@ -118,6 +118,23 @@ impl IscsiAccess {
 const NVME_TCP: &str = "127.0.0.1:4420";
 const ISCSI: &str = "127.0.0.1:3260";
 
+/// The end of a name for a server without one, for programs that are not in Rust: with the number of the process, and from the
+/// second call on with a number of its own. Clients take disks of equal names for one.
+///
+/// ```
+/// use zoneplug::serve::default_name;
+/// let first = default_name("perl");
+/// assert!(first.starts_with("2026-11.org.example:perl-") && default_name("perl") != first);
+/// ```
+pub fn default_name(language: &str) -> String {
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let name = format!("2026-11.org.example:{language}-{}", std::process::id());
+    match CALLS.fetch_add(1, Ordering::Relaxed) {
+        0 => name,
+        n => format!("{name}-{}", n + 1),
+    }
+}
+
 /// Reads an address and a port, such as `127.0.0.1:4420`.
 ///
 /// # Errors
@@ -270,8 +287,9 @@ impl Serve {
         let thread =
             thread.map_err(|e| Failure::of_system(Attempt::Thread, "no thread to serve", e))?;
         let (announced, thread) = (Announcement::default(), Some(thread));
-        let _directory = directory;
-        let mut serving = Serving { announced, of_nvme_tcp, stopper, thread, socket, _directory };
+        let process = std::process::id();
+        let mut serving =
+            Serving { announced, of_nvme_tcp, stopper, thread, socket, directory, process };
         match told.recv() {
             Ok(announced) => {
                 serving.announced = announced;
@@ -339,7 +357,9 @@ pub struct Serving {
     thread: Option<JoinHandle<Result<(), Failure>>>,
     socket: Option<PathBuf>,
     /// Removed after the server has ended.
-    _directory: Option<PrivateDirectory>,
+    directory: Option<PrivateDirectory>,
+    /// The process that has started the server.
+    process: u32,
 }
 
 impl Serving {
@@ -382,7 +402,21 @@ impl Serving {
         self.end()
     }
 
+    /// Whether this process is the child of a fork of the one that serves. The child has none of the server's threads, and the
+    /// socket and its directory are the parent's.
+    fn is_of_parent(&self) -> bool {
+        self.process != std::process::id()
+    }
+
     fn end(&mut self) -> Result<(), Error> {
+        if self.is_of_parent() {
+            std::mem::forget(self.thread.take());
+            return Err(Error::new(
+                ErrorKind::NotSupported,
+                "the disks are served by another process",
+            )
+            .hint("stop it in the process that has started it"));
+        }
         self.stopper.stop();
         let Some(thread) = self.thread.take() else { return Ok(()) };
         Ok(thread.join().map_err(|_| ended())??)
@@ -393,5 +427,8 @@ impl Drop for Serving {
     fn drop(&mut self) {
         // `stop` reports this error.
         let _ = self.end();
+        if self.is_of_parent() {
+            std::mem::forget(self.directory.take());
+        }
     }
 }

@@ -153,6 +153,37 @@ fn a_private_socket_is_gone_with_its_server() {
     assert!(sockets.iter().all(|socket| socket != third.socket().unwrap()));
 }
 
+/// The child of a fork that drops what its parent serves takes nothing from the parent.
+#[test]
+#[allow(unsafe_code)]
+fn the_child_of_a_fork_ends_no_server() {
+    for stops in [false, true] {
+        let options = NvmeTcpOptions::new("127.0.0.1:0".parse().unwrap(), NQN);
+        let serve = Serve::new().nvme_tcp(options, ["mem,zones=4"]).private_socket();
+        let served = serve.start().unwrap();
+        // SAFETY: the child uses nothing that another thread of its parent may have locked, and ends without handlers.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let refused = match stops {
+                true => served.stop().is_err(),
+                false => {
+                    drop(served);
+                    true
+                }
+            };
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!refused)) }
+        }
+        let mut status = 1;
+        // SAFETY: the status is valid for a write.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child refuses");
+        assert!(served.is_served());
+        assert!(ask(served.socket().unwrap(), r#"{"cmd":"status"}"#).contains(NQN));
+        served.stop().unwrap();
+    }
+}
+
 /// Each part of an access that a program gives as texts is in the options.
 #[test]
 fn an_access_arrives() {

@@ -117,7 +117,7 @@ def serve(
         raise Error._of(22, "options of NVMe/TCP, and an address of iSCSI alone", 'address="127.0.0.1:0"')
     if iscsi is None and address is None:
         address = "127.0.0.1:0"
-    doors = _door("nqn", address, *of_nvme_tcp), _door("iqn", iscsi, *of_iscsi)
+    doors = _door(address, *of_nvme_tcp), _door(iscsi, *of_iscsi)
     return Serving(list(disks), *doors, conventional_only, socket, metrics)
 
 
@@ -125,11 +125,10 @@ def _are_given(options):
     return any(option is not None and option is not False for option in options)
 
 
-def _door(kind, address, name, clients, any_client, proofs, own_proof):
+def _door(address, name, clients, any_client, proofs, own_proof):
     """An address, a name and an access, as the library takes them. None without an address."""
     if address is None:
         return None
-    name = name or f"{kind}.2026-11.org.example:python-{os.getpid()}"
     clients = None if clients is None else list(clients)
     proofs = [(client, os.fspath(path)) for client, path in (proofs or {}).items()]
     return address, name, (clients, any_client, proofs, own_proof)
