@@ -160,6 +160,7 @@ fn sockets_that_have_gone_leave_no_threads() {
         drop(Socket::open_replacing(Some(&path), access, serving(Vec::new()), &[from]).unwrap());
         socket.restore().unwrap();
         let mut client = UnixStream::connect(&path).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         drop(socket);
         assert_eq!(client.read(&mut [0; 1]).unwrap(), 0, "an idle client sees the end");
     }
