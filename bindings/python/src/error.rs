@@ -18,8 +18,9 @@ impl Spelling for PythonSpelling {
     fn option(&self, name: &str, value: Option<&str>) -> String {
         let value = match value {
             None => "True".to_owned(),
-            Some("NQN") => "[NQN]".to_owned(),
+            Some(client @ ("NQN" | "IQN")) => format!("[{client}]"),
             Some("NQN=FILE") => "{NQN: FILE}".to_owned(),
+            Some("IQN=FILE") => "{IQN: FILE}".to_owned(),
             Some(value) => format!("\"{value}\""),
         };
         format!("{}={value}", name.replace('-', "_"))

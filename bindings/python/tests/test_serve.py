@@ -213,6 +213,27 @@ def test_a_start_over_iscsi_that_fails_says_why(tmp_path):
         assert "--" not in e.value.hint
 
 
+def test_hints_name_arguments_as_they_are_given():
+    with pytest.raises(errors.Error) as e:
+        zoneplug.serve("mem,zones=8", iscsi="0.0.0.0:0")
+    assert "chap_secret={IQN: FILE}; allow_initiator=[IQN]" in e.value.hint
+    assert e.value.hint.endswith("allow_any_initiator=True")
+    with pytest.raises(errors.Error) as e:
+        zoneplug.serve("mem,zones=8", address="0.0.0.0:0")
+    assert "dhchap_key={NQN: FILE}; allow_host=[NQN]" in e.value.hint
+    assert e.value.hint.endswith("allow_any_host=True")
+
+
+def test_one_name_in_place_of_a_list_is_refused():
+    for arguments, hint in [
+        ({"iscsi": "0.0.0.0:0", "allow_initiator": INITIATOR}, f"allow_initiator=['{INITIATOR}']"),
+        ({"allow_host": "nqn.2026-11.org.example:a"}, "allow_host=['nqn.2026-11.org.example:a']"),
+    ]:
+        with pytest.raises(errors.Error, match="is a str") as e:
+            zoneplug.serve("mem,zones=8", **arguments)
+        assert (e.value.errno, e.value.hint) == (errno.EINVAL, hint)
+
+
 def host_connects(served, host):
     """Connects as a host. Returns the status of the connect command, and whether the host must authenticate."""
     connection = socket.create_connection(("127.0.0.1", served.address[1]), timeout=5)

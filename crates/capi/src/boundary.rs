@@ -10,8 +10,41 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zoneplug::zone_log::LogError;
-use zoneplug_core::Error;
+use zoneplug_core::{Error, Spelling};
 use zoneplug_host::IoError;
+
+/// How hints name options: as the fields and flags of the structures in C. An option that C does not have keeps its name.
+struct CSpelling;
+
+/// The options that have another name in C, or another value.
+const OPTIONS: [(&str, &str); 10] = [
+    ("allow-any-host", "ZP_SERVE_ANY_HOST"),
+    ("allow-any-initiator", "ZP_SERVE_ANY_INITIATOR"),
+    ("allow-host", "hosts"),
+    ("allow-initiator", "initiators"),
+    ("chap-secret", "initiator_secrets"),
+    ("dhchap-key", "host_keys"),
+    ("iqn", "iqn"),
+    ("nqn", "nqn"),
+    ("preallocate", "ZP_CREATE_PREALLOCATE"),
+    ("socket", "socket"),
+];
+
+impl Spelling for CSpelling {
+    fn option(&self, name: &str, value: Option<&str>) -> String {
+        let in_c = OPTIONS.iter().find(|(option, _)| *option == name);
+        let name = in_c.map_or_else(|| format!("'{name}'"), |(_, in_c)| (*in_c).to_owned());
+        let value = match value {
+            None => return name,
+            Some(value @ ("NQN" | "IQN")) => format!("{{{value}}}"),
+            Some(value) => match value.split_once('=') {
+                Some((client, file)) => format!("{{{{{client}, {file}}}}}"),
+                None => value.to_owned(),
+            },
+        };
+        format!("{name} = {value}")
+    }
+}
 
 /// Why a call fails.
 #[derive(Debug)]
@@ -87,7 +120,7 @@ impl From<Error> for Failure {
         Failure {
             errno: e.errno(),
             what: e.what().to_owned(),
-            hint: e.what_to_try().map(str::to_owned),
+            hint: e.what_to_try_in(&CSpelling),
             reason: e.reason().map(str::to_owned),
         }
     }

@@ -169,6 +169,32 @@ fn what_cannot_be_served_is_refused() {
     }
 }
 
+/// Hints name the fields and flags of `zp_serve_options`.
+#[test]
+fn hints_name_the_options_of_c() {
+    let hint = |change: &dyn Fn(&mut zp_serve_options)| {
+        let mut given = options();
+        change(&mut given);
+        serve(&[c"mem,zones=8"], &raw const given).unwrap_err();
+        said(zp_error_hint())
+    };
+    assert_eq!(
+        hint(&|o| o.address = c"0.0.0.0:0".as_ptr()),
+        "host_keys = {{NQN, FILE}}; hosts = {NQN} (on the host: cat /etc/nvme/hostnqn); \
+         ZP_SERVE_ANY_HOST"
+    );
+    assert_eq!(
+        hint(&|o| o.iscsi = c"0.0.0.0:0".as_ptr()),
+        "initiator_secrets = {{IQN, FILE}}; initiators = {IQN} \
+         (on the initiator: cat /etc/iscsi/initiatorname.iscsi); ZP_SERVE_ANY_INITIATOR"
+    );
+    let hosts = [c"nqn.2026-11.org.example:host".as_ptr()];
+    assert_eq!(
+        hint(&|o| (o.hosts, o.nr_hosts, o.flags) = (hosts.as_ptr(), 1, ZP_SERVE_ANY_HOST)),
+        "either hosts or ZP_SERVE_ANY_HOST"
+    );
+}
+
 /// An initiator writes and reads a disk that is served over iSCSI alone; another disk is served over both protocols.
 #[test]
 fn disks_are_served_over_iscsi() {

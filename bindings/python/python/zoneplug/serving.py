@@ -108,6 +108,10 @@ def serve(
     """
     if not disks:
         raise Error._of(22, "no disk to serve", 'zoneplug.serve("mem,zones=8")')
+    # A str is iterable too: each letter would be a name.
+    for name, clients in (("allow_host", allow_host), ("allow_initiator", allow_initiator)):
+        if isinstance(clients, str):
+            raise Error._of(22, f"{name} is a str, and takes a list of names", f"{name}=[{clients!r}]")
     of_nvme_tcp = (nqn, allow_host, allow_any_host, dhchap_key, dhchap_ctrl_key)
     of_iscsi = (iqn, allow_initiator, allow_any_initiator, chap_secret, chap_target_secret)
     # Options of a protocol over which nothing is served would have no effect.
