@@ -14,8 +14,8 @@
 //! # }
 //! ```
 //!
-//! A program tells failures apart by the fields of an enum: [`ServeError`], [`ControlError`] for the control socket, or that of the
-//! disk's family.
+//! A program tells failures apart by the fields of an enum: [`ServeError`], [`ControlError`] for the control socket, [`AccessError`],
+//! [`IscsiError`] and [`CredentialError`] for who may use the disks, or that of the disk's family.
 //!
 //! ```
 //! use zoneplug::nvme_tcp::NvmeTcpOptions;
@@ -52,6 +52,8 @@ use zoneplug_server::{
     check_addresses, check_socket,
 };
 
+pub use zoneplug_host::iscsi::{CredentialError, IscsiError};
+pub use zoneplug_host::nvme_tcp::AccessError;
 pub use zoneplug_server::{ControlError, Difference, Forbidden, ServeError};
 
 /// The hosts that may use disks over NVMe/TCP, and their keys, as texts and paths. For programs that are not in Rust.

@@ -303,6 +303,9 @@ fn a_start_over_iscsi_that_fails_says_why() {
     );
     let unnamed = IscsiOptions { name: "disk".to_owned(), ..iscsi("127.0.0.1:0") };
     assert!(said(Serve::new().iscsi(unnamed, [&*spec])).0.contains("no name of iSCSI"));
+    let plain = IscsiOptions { conventional_only: true, ..iscsi("127.0.0.1:0") };
+    let e = Serve::new().iscsi(plain, [&*spec]).private_socket().start().unwrap_err();
+    assert_eq!(e.reason(), Some("NoConventionalZones"), "{e}");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = taken.local_addr().unwrap().to_string();
     assert!(said(Serve::new().iscsi(iscsi(&at), [&*spec])).0.contains(&at));
@@ -334,6 +337,16 @@ fn an_access_over_iscsi_arrives() {
     };
     let texts = ["secret of a host", "secret of the disk"];
     let [theirs, own] = texts.map(|text| Secret::parse(text).unwrap());
+    let refused = |path: PathBuf| {
+        let given = IscsiAccess { own_secret: Some(path), ..IscsiAccess::default() };
+        let e = given.options("127.0.0.1:0", iscsi_initiator::NAME).unwrap_err();
+        (e.reason().unwrap_or_default().to_owned(), e.to_string())
+    };
+    let (reason, text) = refused(file("short", "short"));
+    assert!(reason == "SecretLength" && text.contains("short: no secret of CHAP"), "{text}");
+    let open = file("open", texts[1]);
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(refused(open).0, "SecretReadable");
     let other = "iqn.2026-11.org.example:other";
     let given = IscsiAccess {
         initiators: Some(vec![other.to_owned()]),

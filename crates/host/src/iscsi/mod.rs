@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `mod.rs` | a server: its start, its end, what its threads share |
 //! | `options.rs` | options of a server, and who may log in |
+//! | `error.rs` | errors of the options |
 //! | `units.rs` | disks as units of SCSI |
 //! | `worker.rs` | a thread: connections, sleep, deadlines |
 //! | `connection.rs` | a socket, and the session that it carries |
@@ -16,6 +17,7 @@
 //! Sockets, mailboxes and clients of disks are those of all servers of the network (`network/`).
 
 mod connection;
+mod error;
 mod options;
 pub mod testing;
 mod units;
@@ -36,6 +38,7 @@ use crate::runtime::hosted::HostedDisk;
 use crate::served::latency::LatencyLog;
 use crate::served::timing::{INTERVAL, Timed, Timing, Untimed};
 use crate::served::{Counters, ServedCounters};
+pub use error::IscsiError;
 pub use options::{IscsiOptions, read_chap_secret};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -47,7 +50,7 @@ use worker::Worker;
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, Nanos};
 use zoneplug_recovery::DiskRecovery;
-pub use zoneplug_scsi::iscsi::{Initiator, Secret, check_name};
+pub use zoneplug_scsi::iscsi::{CredentialError, Initiator, Secret, check_name};
 use zoneplug_scsi::iscsi::{SessionConfig, Target, TargetEvent};
 
 /// A disk to be served.

@@ -1,13 +1,14 @@
 //! Options of a server, and who may log in.
 
 use super::KnownClient;
+use super::error::IscsiError;
 use crate::network::listeners::reachable;
 use crate::network::secret_file::{SecretFileError, read_secret};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
-use zoneplug_core::{Error, Hint};
+use zoneplug_core::Error;
 use zoneplug_scsi::iscsi::{Access, Secret, check_name};
 
 /// The most connections of a server, unless its options set another number.
@@ -22,15 +23,12 @@ pub fn read_chap_secret(path: &Path) -> Result<Secret, Error> {
     let name = path.display();
     let form = "a file with the secret alone: 12 to 16 random characters";
     let text = read_secret(path, "secret", form).map_err(|e| match e {
-        SecretFileError::Readable => {
-            Error::invalid(format!("every user of this machine can read the secret in {name}"))
-                .hint(format!("chmod 600 {name}, and another secret if that was not meant"))
-        }
+        SecretFileError::Readable => IscsiError::SecretReadable { path: name.to_string() }.into(),
         SecretFileError::Unread(e) => e,
     })?;
     Secret::parse(&text).map_err(|e| {
-        let error = Error::invalid(format!("{name}: {}", e.what()));
-        e.what_to_try().into_iter().fold(error, Error::hint)
+        let what = format!("{name}: {}", e.what());
+        e.worded(what)
     })
 }
 
@@ -101,42 +99,22 @@ impl IscsiOptions {
         self.initiators.iter().flatten().chain(with_secrets).try_for_each(|n| check_name(n))?;
         let mut named = BTreeSet::new();
         if let Some((name, _)) = self.secrets.iter().find(|(name, _)| !named.insert(name)) {
-            return Err(Error::invalid(format!("two secrets of {name}"))
-                .hint("an initiator has one secret"));
+            return Err(IscsiError::TwoSecrets { initiator: name.clone() }.into());
         }
         if self.any_initiator && (self.initiators.is_some() || !self.secrets.is_empty()) {
-            return Err(Error::invalid("some initiators, and any initiator")
-                .hint("either a list of initiators, or any"));
+            return Err(IscsiError::ListedAndAny.into());
         }
-        if let Some((name, _)) = self
-            .secrets
-            .iter()
-            .find(|(_, s)| self.own_secret.as_ref().is_some_and(|o| o.is_same(s)))
-        {
-            return Err(Error::invalid(format!("the secret of {name} is that of the target too"))
-                .hint("a secret of its own: an initiator could pretend to be the target"));
+        let is_shared = |s: &Secret| self.own_secret.as_ref().is_some_and(|own| own.is_same(s));
+        if let Some((name, _)) = self.secrets.iter().find(|(_, s)| is_shared(s)) {
+            return Err(IscsiError::SharedSecret { initiator: name.clone() }.into());
         }
         if self.own_secret.is_some() && self.secrets.is_empty() {
-            return Err(Error::invalid("a secret of the target, and none of an initiator").hint(
-                Hint::from("")
-                    .option_with("chap-secret", "IQN=FILE")
-                    .text(": the target proves itself to initiators that do"),
-            ));
+            return Err(IscsiError::TargetSecretAlone.into());
         }
         let open = self.initiators.is_none() && self.secrets.is_empty() && !self.any_initiator;
         match reachable(self.addresses()).filter(|_| open) {
             None => Ok(()),
-            Some(address) => Err(Error::invalid(format!(
-                "{address} is reached from other machines, and any initiator could log in"
-            ))
-            .hint(
-                Hint::from("")
-                    .option_with("chap-secret", "IQN=FILE")
-                    .text("; ")
-                    .option_with("allow-initiator", "IQN")
-                    .text(" (on the initiator: cat /etc/iscsi/initiatorname.iscsi); ")
-                    .option("allow-any-initiator"),
-            )),
+            Some(address) => Err(IscsiError::Open { address }.into()),
         }
     }
 

@@ -1,11 +1,12 @@
 //! Disks as units of SCSI.
 
+use super::error::IscsiError;
 use super::{Disk, IscsiOptions};
 use crate::DiskMark;
 use crate::served::identity::{new_uuid, uuid_of};
 use std::sync::Arc;
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Error, ErrorKind, Sector, ZoneNo};
+use zoneplug_core::{Error, Sector, ZoneNo};
 use zoneplug_scsi::unit::{Unit, UnitConfig};
 
 /// Makes a unit of a disk.
@@ -38,11 +39,7 @@ fn conventional(g: &Geometry) -> Result<Sector, Error> {
     let first = (0..g.nr_zones()).find(|z| !g.is_conventional(ZoneNo(*z)));
     let sectors = first.map_or(g.capacity(), |z| g.zone_start(ZoneNo(z)));
     if sectors.0 == 0 || g.conventional_capacity_sectors() != g.zone_sectors() {
-        return Err(Error::new(
-            ErrorKind::NotSupported,
-            "the disk does not begin with whole conventional zones",
-        )
-        .hint("a disk with conv=N, or leave out the option for conventional zones, to serve an SMR disk"));
+        return Err(IscsiError::NoConventionalZones.into());
     }
     Ok(sectors)
 }

@@ -15,7 +15,7 @@ mod soon;
 use initiator::{Initiator, NAME, READ, WRITE, cdb, options, serve, serve_disks};
 use std::time::Duration;
 use zoneplug_host::Specification;
-use zoneplug_host::iscsi::{IscsiOptions, Secret, check};
+use zoneplug_host::iscsi::{CredentialError, IscsiError, IscsiOptions, Secret, check};
 use zoneplug_scsi::iscsi::{ChapHash, Header, encode_binary, opcode};
 
 /// Two initiators use two units of one target. Their writes are on the disks, and counted.
@@ -97,6 +97,7 @@ fn s10_other_machines_need_permission() {
     let outside = IscsiOptions::new("192.0.2.1:3260".parse().unwrap(), NAME);
     let e = outside.check().unwrap_err();
     assert!(e.to_string().contains("any initiator could log in"), "{e}");
+    assert_eq!(e.detail(), Some(&IscsiError::Open { address: outside.listen }));
     IscsiOptions { any_initiator: true, ..outside.clone() }.check().unwrap();
     // An address that other machines reach counts, whichever it is.
     let second = IscsiOptions { also_listen: vec![outside.listen], ..options() };
@@ -107,13 +108,25 @@ fn s10_other_machines_need_permission() {
     let secrets = vec![("iqn.2026-11.test:1".to_owned(), secret.clone())];
     let with = IscsiOptions { secrets, ..outside };
     with.check().unwrap();
-    let same = IscsiOptions { own_secret: Some(secret.clone()), ..with.clone() };
-    assert!(same.check().is_err(), "one secret for both sides");
-    let twice = [with.secrets.clone(), with.secrets.clone()].concat();
-    assert!(IscsiOptions { secrets: twice, ..with.clone() }.check().is_err(), "two secrets");
-    assert!(IscsiOptions { any_initiator: true, ..with }.check().is_err());
-    assert!(IscsiOptions { own_secret: Some(secret), ..options() }.check().is_err());
-    assert!(IscsiOptions { name: "disk".to_owned(), ..options() }.check().is_err());
+    let reason = |o: IscsiOptions| o.check().unwrap_err().detail::<IscsiError>().cloned().unwrap();
+    let initiator = "iqn.2026-11.test:1".to_owned();
+    let own = Some(secret);
+    assert_eq!(
+        reason(IscsiOptions { own_secret: own.clone(), ..with.clone() }),
+        IscsiError::SharedSecret { initiator: initiator.clone() }
+    );
+    let secrets = [with.secrets.clone(), with.secrets.clone()].concat();
+    assert_eq!(
+        reason(IscsiOptions { secrets, ..with.clone() }),
+        IscsiError::TwoSecrets { initiator }
+    );
+    assert_eq!(reason(IscsiOptions { any_initiator: true, ..with }), IscsiError::ListedAndAny);
+    assert_eq!(
+        reason(IscsiOptions { own_secret: own, ..options() }),
+        IscsiError::TargetSecretAlone
+    );
+    let e = IscsiOptions { name: "disk".to_owned(), ..options() }.check().unwrap_err();
+    assert_eq!(e.detail(), Some(&CredentialError::InvalidName { name: "disk".to_owned() }));
 }
 
 /// S1. SCSI has no zones with less capacity than length.
@@ -126,6 +139,7 @@ fn s1_a_disk_that_scsi_cannot_describe_is_refused() {
     let plain = IscsiOptions { conventional_only: true, ..options() };
     let e = check(device.geometry(), device.limits(), &plain).unwrap_err();
     assert!(e.to_string().contains("does not begin with whole conventional zones"), "{e}");
+    assert_eq!(e.detail(), Some(&IscsiError::NoConventionalZones));
 }
 
 /// S1. The conventional zones at the beginning of a disk are a plain disk, which ends where they end.

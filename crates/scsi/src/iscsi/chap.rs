@@ -3,6 +3,7 @@
 //! The response to a challenge is the hash of the identifier, the secret and the challenge. A target asks the initiator
 //! for one. If the initiator wants to know the target too, it sends a challenge of its own with its response.
 
+use super::error::CredentialError;
 use base64ct::{Base64, Encoding};
 use md5::Md5;
 use sha2::{Digest, Sha256};
@@ -14,9 +15,9 @@ use zoneplug_core::Error;
 /// The length of a challenge of this side, in bytes.
 pub const CHALLENGE_LEN: usize = 16;
 /// The longest challenge or response of the other side, in bytes (RFC 7143).
-const MAX_BINARY: usize = 1024;
+pub(super) const MAX_BINARY: usize = 1024;
 /// The shortest secret, in bytes: RFC 7143 asks for 96 bits without IPsec.
-const MIN_SECRET: usize = 12;
+pub(super) const MIN_SECRET: usize = 12;
 
 /// A hash of CHAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,10 +66,7 @@ impl Secret {
     pub fn parse(text: &str) -> Result<Secret, Error> {
         let secret = text.trim();
         if secret.len() < MIN_SECRET || secret.len() > MAX_BINARY {
-            return Err(Error::invalid(
-                "no secret of CHAP: it has fewer than 12 bytes, or more than 1024",
-            )
-            .hint("12 to 16 random characters: some initiators take no more"));
+            return Err(CredentialError::SecretLength.into());
         }
         Ok(Secret(Zeroizing::new(secret.as_bytes().to_vec())))
     }

@@ -9,9 +9,11 @@
 //! | `login.rs` | a login: names, authentication, keys |
 //! | `negotiation.rs` | the operational keys: what each may be, and what two sides agree on |
 //! | `target.rs` | a target: its units, its sessions, who may log in |
+//! | `error.rs` | errors of names and secrets |
 //! | `session/` | a session for its whole life |
 
 mod chap;
+mod error;
 mod framer;
 mod header;
 mod login;
@@ -21,6 +23,7 @@ mod target;
 mod text;
 
 pub use chap::{CHALLENGE_LEN, ChapHash, Secret, encode_binary, parse_binary};
+pub use error::CredentialError;
 pub use framer::{Frame, FrameError, FrameLimits, Framer, Pdu, encode_pdu};
 pub use header::{HEADER_LEN, Header, NO_TAG, opcode};
 pub use login::{Credentials, Login, LoginFailure, LoginPolicy, LoginReply, Proofs};

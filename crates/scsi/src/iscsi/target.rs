@@ -5,6 +5,7 @@
 //! an old write never lands behind a new one.
 
 use super::chap::Secret;
+use super::error::CredentialError;
 use super::login::{Credentials, LoginFailure, LoginPolicy, Proofs};
 use super::text::encode_text;
 use crate::spec::sense::{LUNS_CHANGED, UNIT_RESET};
@@ -34,8 +35,7 @@ pub fn check_name(name: &str) -> Result<(), Error> {
     let sign = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.:".contains(c);
     let form = ["iqn.", "eui.", "naa."].iter().any(|form| name.starts_with(form));
     if !form || name.len() <= 4 || name.len() > MAX_NAME || !name.chars().all(sign) {
-        return Err(Error::invalid(format!("{name:?} is no name of iSCSI"))
-            .hint("iqn.2026-11.com.example:disk, in lower case"));
+        return Err(CredentialError::InvalidName { name: name.to_owned() }.into());
     }
     Ok(())
 }
