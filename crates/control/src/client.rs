@@ -207,15 +207,15 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Reads an answer: a value, or the failure of the server. `None`: the line is no answer.
-    fn read(line: &[u8]) -> Option<Result<Value, Failure>> {
-        match serde_json::from_slice(line).ok()? {
-            Answer::Ok(value) => Some(Ok(value)),
+    /// Reads an answer: a value, or the failure of the server. The outer error: the line is no answer.
+    fn read(line: &[u8]) -> serde_json::Result<Result<Value, Failure>> {
+        Ok(match serde_json::from_slice(line)? {
+            Answer::Ok(value) => Ok(value),
             Answer::Error(w) => {
                 let kind = Kind::from_code(w.code).error();
-                Some(Err(ControlError::Refused { kind, what: w.what, hint: w.hint }.into()))
+                Err(ControlError::Refused { kind, what: w.what, hint: w.hint }.into())
             }
-        }
+        })
     }
 }
 
@@ -403,7 +403,7 @@ impl Server {
         })
     }
 
-    /// Like [`Server::ask`]. The outer error means that no answer came.
+    /// Like [`Server::ask`]. The outer error means that no answer came; it is of kind `InvalidData` if a line came that is none.
     fn try_ask(&mut self, request: &Request) -> io::Result<Result<Value, Failure>> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
@@ -415,7 +415,10 @@ impl Server {
         if line.is_empty() || !line.ends_with('\n') {
             sent.and(read)?;
         }
-        Answer::read(line.as_bytes()).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        Answer::read(line.as_bytes()).map_err(|e| match line.ends_with('\n') {
+            true => io::Error::new(io::ErrorKind::InvalidData, e),
+            false => io::ErrorKind::UnexpectedEof.into(),
+        })
     }
 
     /// Sends a request for open files, and waits for them and the answer. Bypasses the buffer, because a read that
@@ -437,7 +440,7 @@ impl Server {
                 return Err(gone(io::ErrorKind::UnexpectedEof.into()).into());
             }
         }
-        let answer = Answer::read(&text).ok_or_else(|| gone(io::ErrorKind::InvalidData.into()))?;
+        let answer = Answer::read(&text).map_err(|_| gone(io::ErrorKind::InvalidData.into()))?;
         Ok((answer?, files))
     }
 

@@ -1,5 +1,6 @@
 //! Errors of questions to servers, and of their answers.
 
+use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -139,6 +140,11 @@ fn named(process: Option<u32>) -> String {
     process.map_or_else(|| "the server".to_owned(), |process| format!("process {process}"))
 }
 
+/// Whether a text is that of this error of the system. Too many open files have no kind in Rust.
+fn is_of(errno: Errno, text: &str) -> bool {
+    io::Error::from(errno).to_string() == text
+}
+
 impl fmt::Display for Forbidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -219,6 +225,7 @@ impl ErrorDetail for ControlError {
                 | io::ErrorKind::InvalidInput
                 | io::ErrorKind::NotADirectory => ErrorKind::Invalid,
                 io::ErrorKind::PermissionDenied => ErrorKind::NotSupported,
+                io::ErrorKind::NotFound => ErrorKind::NotFound,
                 _ => ErrorKind::Busy,
             },
             ControlError::Refused { kind, .. } => *kind,
@@ -262,6 +269,12 @@ impl ErrorDetail for ControlError {
             }
             ControlError::PauseTooLong { .. } => "a shorter one".into(),
             ControlError::NotFlushed { .. } => "zoneplug status".into(),
+            ControlError::NoSocket { because, .. } if is_of(Errno::MFILE, because) => {
+                "more open files (ulimit -n, LimitNOFILE= in a unit)".into()
+            }
+            ControlError::NoSocket { because, .. } if is_of(Errno::NFILE, because) => {
+                "a higher sysctl fs.file-max".into()
+            }
             ControlError::NoSocket { kind, .. } => {
                 Hint::from("").option_with("socket", "PATH").text(match kind {
                     io::ErrorKind::AddrInUse => " of its own: another process answers at this one",
@@ -285,5 +298,28 @@ impl ErrorDetail for ControlError {
                 .option_with("socket", "PATH")
                 .text(" asks a server that has its socket elsewhere"),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoneplug_core::Error;
+
+    /// A missing directory is *not found*, and too many open files are not blamed on the path.
+    #[test]
+    fn the_reason_for_no_socket_is_told() {
+        let of = |errno: Errno| {
+            let e = io::Error::from(errno);
+            let (path, kind, because) = ("/run/s".to_owned(), e.kind(), e.to_string());
+            let e = Error::from(ControlError::NoSocket { path, kind, because });
+            (e.kind(), e.what_to_try().unwrap_or_default().to_owned())
+        };
+        let (kind, hint) = of(Errno::NOENT);
+        assert_eq!(kind, ErrorKind::NotFound);
+        assert!(hint.ends_with("in an existing directory where this user may make a socket"));
+        let process = "more open files (ulimit -n, LimitNOFILE= in a unit)";
+        assert_eq!(of(Errno::MFILE), (ErrorKind::Busy, process.to_owned()));
+        assert_eq!(of(Errno::NFILE), (ErrorKind::Busy, "a higher sysctl fs.file-max".to_owned()));
     }
 }

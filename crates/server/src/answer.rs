@@ -83,8 +83,9 @@ impl Served {
     fn no_attribute(&self, e: Error) -> Failure {
         let hint = match (&self.network, e.what_to_try()) {
             (Some(n), Some(hint)) if e.kind() == ErrorKind::NotFound => {
-                let all = n.attributes.shown().into_iter().map(|a| a.name);
-                Some(format!("{hint}, {}", all.collect::<Vec<_>>().join(", ")))
+                let of_door = n.attributes.shown().into_iter().map(|a| a.name);
+                let all = std::iter::once(hint.to_owned()).chain(of_door);
+                Some(all.collect::<Vec<_>>().join(", "))
             }
             _ => None,
         };
@@ -308,6 +309,30 @@ impl Serving {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The hint for an attribute that does not exist lists those that do: of the disk, and of a door that has some.
+    #[test]
+    fn an_unknown_attribute_is_answered_with_those_that_exist() {
+        use crate::served::{DoorAttributes, Network};
+        struct One;
+        impl DoorAttributes for One {
+            fn shown(&self) -> Vec<AttributeShown> {
+                let (name, value) = ("of_the_door".to_owned(), String::new());
+                vec![AttributeShown { name, value, writable: true }]
+            }
+        }
+        let hint = |network: Option<Network>| {
+            let mut serving = Serving::of_spec("mem,zones=4,zone-size=1M");
+            serving.disks[0].network = network;
+            let e = serving.set("ublkb0", "no_such_attribute", "1").unwrap_err();
+            Error::from(e).what_to_try().unwrap().to_owned()
+        };
+        let of_disk = hint(None);
+        let at = || Network::at("127.0.0.1:3260".parse().unwrap());
+        assert_eq!(hint(Some(at())), of_disk);
+        let with_one = Network { attributes: Box::new(One), ..at() };
+        assert_eq!(hint(Some(with_one)), format!("{of_disk}, of_the_door"));
+    }
 
     /// U9: a disk that is being copied is not handed over.
     #[test]

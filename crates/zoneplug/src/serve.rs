@@ -116,9 +116,10 @@ impl IscsiAccess {
     }
 }
 
-/// Addresses that hints show, with the usual port of each protocol.
+/// Addresses that hints show, with the usual port of each protocol and of metrics.
 const NVME_TCP: &str = "127.0.0.1:4420";
 const ISCSI: &str = "127.0.0.1:3260";
+const METRICS: &str = "127.0.0.1:9420";
 
 /// The end of a name for a server without one, for programs that are not in Rust: with the number of the process, and from the
 /// second call on with a number of its own. Clients take disks of equal names for one.
@@ -137,13 +138,13 @@ pub fn default_name(language: &str) -> String {
     }
 }
 
-/// Reads an address and a port, such as `127.0.0.1:4420`.
+/// Reads the address and the port of [`Serve::metrics`], such as `127.0.0.1:9420`.
 ///
 /// # Errors
 ///
 /// The text is none.
 pub fn parse_address(text: &str) -> Result<SocketAddr, Error> {
-    address_like(NVME_TCP, text)
+    address_like(METRICS, text)
 }
 
 /// Reads an address and a port. `usual`: the address that the hint shows.

@@ -17,7 +17,9 @@ use std::path::{Path, PathBuf};
 use zoneplug::file::FileError;
 use zoneplug::iscsi::{IscsiOptions, Secret};
 use zoneplug::nvme_tcp::NvmeTcpOptions;
-use zoneplug::serve::{Access, ControlError, IscsiAccess, Serve, ServeError, Serving};
+use zoneplug::serve::{
+    Access, ControlError, IscsiAccess, Serve, ServeError, Serving, parse_address,
+};
 use zoneplug::{BlockingDisk, ErrorKind, HostedDisk, Sector};
 use zoneplug_nvme::initiator::write;
 
@@ -296,6 +298,8 @@ fn a_start_over_iscsi_that_fails_says_why() {
     assert_eq!((e.what(), e.what_to_try()), ("'here' is no address", Some("127.0.0.1:3260")));
     let e = Access::default().options("here", NQN).unwrap_err();
     assert_eq!(e.what_to_try(), Some("127.0.0.1:4420"));
+    let e = parse_address("here").unwrap_err();
+    assert_eq!((e.what(), e.what_to_try()), ("'here' is no address", Some("127.0.0.1:9420")));
     let open = said(Serve::new().iscsi(iscsi("0.0.0.0:0"), [&*spec]));
     assert!(
         open.0.contains("any initiator could log in") && open.1.contains("'allow-"),
@@ -344,6 +348,8 @@ fn an_access_over_iscsi_arrives() {
     };
     let (reason, text) = refused(file("short", "short"));
     assert!(reason == "SecretLength" && text.contains("short: no secret of CHAP"), "{text}");
+    let long = format!("{}{}", texts[1], " ".repeat(4096));
+    assert!(refused(file("long", &long)).1.contains("more than 4096 bytes"));
     let open = file("open", texts[1]);
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).unwrap();
     assert_eq!(refused(open).0, "SecretReadable");

@@ -40,7 +40,7 @@ impl MetricsArgs {
             Failure::usage(format!("--metrics {} is no address with a port", plain(text)))
                 .hint("--metrics 127.0.0.1:9420, or [::1]:9420")
         })?;
-        if !address.ip().is_loopback() && !self.metrics_public {
+        if !address.ip().to_canonical().is_loopback() && !self.metrics_public {
             let what = format!("--metrics {address} can be read from other machines");
             return Err(Failure::usage(what)
                 .hint("--metrics 127.0.0.1:9420, or --metrics-public as well: anyone who reaches it reads all"));
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn other_machines_need_a_word() {
-        for local in ["127.0.0.1:9420", "127.1.2.3:0", "[::1]:9420"] {
+        for local in ["127.0.0.1:9420", "127.1.2.3:0", "[::1]:9420", "[::ffff:127.0.0.1]:9420"] {
             assert!(address(&["--metrics", local]).unwrap().is_some(), "{local}");
         }
         for open in ["0.0.0.0:9420", "[::]:9420", "192.0.2.1:9420", "[::ffff:192.0.2.1]:9420"] {

@@ -178,18 +178,19 @@ fn is_late(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// The error of a running server that does not answer.
+/// The error of a running server that does not answer, or whose answer cannot be read.
 pub(super) fn no_answer(
     path: &Path,
     pid: Option<i32>,
     e: &io::Error,
     patience: Duration,
 ) -> ControlError {
-    let path = path.to_string_lossy().into_owned();
+    let (path, because) = (path.to_string_lossy().into_owned(), e.to_string());
     let process = pid.map(i32::unsigned_abs);
-    match is_late(e) {
-        true => ControlError::Late { path, process, patience },
-        false => ControlError::NoAnswer { path, process, because: e.to_string() },
+    match e.kind() {
+        io::ErrorKind::InvalidData => ControlError::BadAnswer { because },
+        _ if is_late(e) => ControlError::Late { path, process, patience },
+        _ => ControlError::NoAnswer { path, process, because },
     }
 }
 
@@ -302,5 +303,32 @@ mod tests {
         let path = servers.path("none");
         let asked = ask_all(Some(&path), &Request::Status {}, LIST_LIMIT);
         assert!(asked.silent[0].what().starts_with("no server listens on "), "{asked:?}");
+    }
+
+    /// A line that is no answer is told apart from a connection that ended.
+    #[test]
+    fn a_line_that_is_no_answer_is_told() {
+        let servers = Servers::new("garbage");
+        for (name, line) in [("text", "hello"), ("json", "[1]"), ("empty", "")] {
+            servers.answers(name, line);
+            let asked = ask_all(Some(&servers.path(name)), &Request::Status {}, LIST_LIMIT);
+            let [silent] = &asked.silent[..] else { panic!("{asked:?}") };
+            let is_bad = matches!(silent.failure.detail(), Some(ControlError::BadAnswer { .. }));
+            assert!(is_bad, "{name}: {silent:?}");
+            servers.answers(&format!("{name} 2"), line);
+            let mut server = Server::connect(&servers.path(&format!("{name} 2"))).unwrap();
+            let e = server.ask(&Request::Status {}).unwrap_err();
+            assert!(e.to_string().contains("the server's answer cannot be read"), "{e}");
+        }
+        let listener = servers.stopped("ends");
+        let ends = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = BufReader::new(&stream).read_line(&mut String::new());
+            let _ = stream.write_all(b"{\"ok\":");
+        });
+        let asked = ask_all(Some(&servers.path("ends")), &Request::Status {}, LIST_LIMIT);
+        ends.join().unwrap();
+        let e = asked.silent[0].failure.detail();
+        assert!(matches!(e, Some(ControlError::NoAnswer { .. })), "{asked:?}");
     }
 }

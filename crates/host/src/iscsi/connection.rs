@@ -283,7 +283,9 @@ impl<T: Timing> Server<QueueClient<T>> for SessionServer<'_, '_> {
     }
 
     fn refused(&mut self, initiator: Option<&str>, why: LoginFailure) {
-        self.ctx.shared.failed_logins.fetch_add(1, Ordering::Relaxed);
+        if why == LoginFailure::Authentication {
+            self.ctx.shared.failed_logins.fetch_add(1, Ordering::Relaxed);
+        }
         let name = zoneplug_core::plain(initiator.unwrap_or("without a name")).into_owned();
         let name = &*name;
         let peer = self.stream.and_then(|s| s.peer_addr().ok());

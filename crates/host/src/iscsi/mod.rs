@@ -305,7 +305,7 @@ impl Iscsi {
         self.shared.connections.max()
     }
 
-    /// How often an initiator has failed to log in.
+    /// How often an initiator has not proven that it knows its secret.
     pub fn failed_logins(&self) -> u64 {
         self.shared.failed_logins.load(Ordering::Relaxed)
     }

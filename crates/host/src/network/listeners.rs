@@ -56,7 +56,8 @@ impl Sockets {
 
 /// The address among `all` that other machines reach, if there is one.
 pub(crate) fn reachable(mut all: impl Iterator<Item = SocketAddr>) -> Option<SocketAddr> {
-    all.find(|address| !address.ip().is_loopback())
+    // Linux delivers what is sent to an IPv4 address to the socket of that address in its IPv6 form (`::ffff:127.0.0.1`).
+    all.find(|address| !address.ip().to_canonical().is_loopback())
 }
 
 /// The connections of a server, and their limit. Queues that go on without a connection count too.
@@ -224,6 +225,20 @@ mod tests {
         drop((second, third));
         let both = (count.enter(), count.enter());
         assert!(both.0.is_some() && both.1.is_some() && count.enter().is_none());
+    }
+
+    /// An address of IPv4 in its IPv6 form is reached from where the address itself is.
+    #[test]
+    fn only_loopback_addresses_are_out_of_reach() {
+        let is_reachable = |at: &str| reachable([at.parse().unwrap()].into_iter()).is_some();
+        for local in ["127.0.0.1:1", "127.1.2.3:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert!(!is_reachable(local), "{local}");
+        }
+        for open in
+            ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[::ffff:192.0.2.1]:1", "[::ffff:0.0.0.0]:1"]
+        {
+            assert!(is_reachable(open), "{open}");
+        }
     }
 
     /// A socket of the last server is taken for its own address alone: a machine has several addresses, and one port at each.

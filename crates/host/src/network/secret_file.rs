@@ -8,7 +8,7 @@ use std::path::Path;
 use zeroize::Zeroizing;
 use zoneplug_core::Error;
 
-/// Bytes of a file that are read. A key or a secret is one line.
+/// The most bytes of a file. A key or a secret is one line.
 const MAX_FILE: u64 = 4096;
 /// The bits of other users in the mode of a file.
 const OTHERS: u32 = 0o007;
@@ -43,7 +43,11 @@ pub(crate) fn read_secret(
     if file.metadata().map_err(failed)?.mode() & OTHERS != 0 {
         return Err(SecretFileError::Readable);
     }
-    let mut text = Zeroizing::new(String::with_capacity(MAX_FILE as usize));
-    file.take(MAX_FILE).read_to_string(&mut text).map_err(failed)?;
+    let mut text = Zeroizing::new(String::with_capacity(MAX_FILE as usize + 1));
+    file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(failed)?;
+    if text.len() as u64 > MAX_FILE {
+        let what = format!("{name}: the file has more than {MAX_FILE} bytes");
+        return Err(SecretFileError::Unread(Error::invalid(what).hint(form)));
+    }
     Ok(text)
 }
