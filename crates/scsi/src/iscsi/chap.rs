@@ -15,9 +15,9 @@ use zoneplug_core::Error;
 /// The length of a challenge of this side, in bytes.
 pub const CHALLENGE_LEN: usize = 16;
 /// The longest challenge or response of the other side, in bytes (RFC 7143).
-pub(super) const MAX_BINARY: usize = 1024;
+const MAX_BINARY: usize = 1024;
 /// The shortest secret, in bytes: RFC 7143 asks for 96 bits without IPsec.
-pub(super) const MIN_SECRET: usize = 12;
+const MIN_SECRET: usize = 12;
 
 /// A hash of CHAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

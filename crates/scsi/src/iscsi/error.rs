@@ -1,6 +1,5 @@
 //! Errors of names and secrets.
 
-use super::chap::{MAX_BINARY, MIN_SECRET};
 use std::fmt;
 use zoneplug_core::{ErrorDetail, ErrorKind, Hint};
 
@@ -28,10 +27,9 @@ impl fmt::Display for CredentialError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CredentialError::InvalidName { name } => write!(f, "{name:?} is no name of iSCSI"),
-            CredentialError::SecretLength => write!(
-                f,
-                "no secret of CHAP: it has fewer than {MIN_SECRET} bytes, or more than {MAX_BINARY}"
-            ),
+            CredentialError::SecretLength => {
+                write!(f, "no secret of CHAP: it has fewer than 12 bytes, or more than 1024")
+            }
         }
     }
 }

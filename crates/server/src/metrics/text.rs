@@ -279,24 +279,25 @@ impl<'a> Families<'a, '_> {
         let failed = |d: &Shown| d.failed_authentications;
         let level = |(labels, n): (Labels, u64)| (labels, n as f64);
         let levels = |values: Vec<(Labels, u64)>| values.into_iter().map(level).collect();
-        let (nvme, iscsi) = (self.servers(NAMESPACE), self.servers(LOGICAL_UNIT));
-        let (connected, io_queues) = (levels(nvme.each(hosts)), levels(nvme.each(queues)));
+        let (subsystems, targets) = (self.servers(NAMESPACE), self.servers(LOGICAL_UNIT));
+        let (connected, io_queues) =
+            (levels(subsystems.each(hosts)), levels(subsystems.each(queues)));
         self.gauge("zoneplug_nvme_hosts", "Hosts that are connected over NVMe/TCP", connected)?;
         self.gauge("zoneplug_nvme_io_queues", "I/O queues of these hosts", io_queues)?;
         self.counter(
             "zoneplug_nvme_failed_authentications",
             "Hosts that did not prove that they know their key",
-            nvme.each(failed),
+            subsystems.each(failed),
         )?;
         self.gauge(
             "zoneplug_iscsi_initiators",
             "Initiators that are logged in over iSCSI",
-            levels(iscsi.each(hosts)),
+            levels(targets.each(hosts)),
         )?;
         self.counter(
             "zoneplug_iscsi_failed_logins",
             "Initiators that did not prove that they know their secret",
-            iscsi.each(failed),
+            targets.each(failed),
         )
     }
 
