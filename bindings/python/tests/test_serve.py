@@ -218,6 +218,7 @@ def test_hints_name_arguments_as_they_are_given():
         zoneplug.serve("mem,zones=8", iscsi="0.0.0.0:0")
     assert "chap_secret={IQN: FILE}; allow_initiator=[IQN]" in e.value.hint
     assert e.value.hint.endswith("allow_any_initiator=True")
+    assert e.value.reason == "Open"
     with pytest.raises(errors.Error) as e:
         zoneplug.serve("mem,zones=8", address="0.0.0.0:0")
     assert "dhchap_key={NQN: FILE}; allow_host=[NQN]" in e.value.hint

@@ -144,7 +144,9 @@ fn what_cannot_be_served_is_refused() {
     );
     let at = c"127.0.0.1:0".as_ptr();
     assert_eq!(wrong(&|o| (o.iscsi, o.iqn) = (at, c"mine".as_ptr())).0, -EINVAL);
+    assert_eq!(said(zp_error_reason()), "InvalidName");
     assert_eq!(wrong(&|o| o.iscsi = c"0.0.0.0:0".as_ptr()).0, -EINVAL);
+    assert_eq!(said(zp_error_reason()), "Open");
     assert_eq!(
         wrong(&|o| (o.iscsi, o.target_secret) = (at, c"/nowhere/secret".as_ptr())).0,
         -ENOENT
