@@ -19,7 +19,7 @@ use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, property};
 use zoneplug_nvme::spec::{Command, Completion, opcode};
 use zoneplug_nvme::target::{Connected, Namespace, Nqn, Reply, SubsystemConfig, Target};
 use zoneplug_nvme::tcp::pdu::Digests;
-use zoneplug_nvme::tcp::{Config, Connection, Event, Queue};
+use zoneplug_nvme::tcp::{Config, Connection, ConnectionEvent, Queue};
 use zoneplug_recovery::DiskRecovery;
 
 const NAME: &str = "nqn.fuzz";
@@ -157,11 +157,11 @@ impl Machine<'_> {
         let Machine { served, tcp, io, buffers, .. } = self;
         while let Some(event) = tcp.next_event(buffers) {
             match event {
-                Event::Command(c) => {
+                ConnectionEvent::Command(c) => {
                     let mut ctx = IoContext { disks: *served, buffers: &mut *buffers, now };
                     io.begin(c, tcp, &mut ctx);
                 }
-                Event::Ended(why) => panic!("the connection ends: {why:?}"),
+                ConnectionEvent::Ended(why) => panic!("the connection ends: {why:?}"),
             }
         }
         let mut ctx = IoContext { disks: *served, buffers, now };
@@ -202,7 +202,7 @@ fn target(served: &Served) -> (Target, u16, Connected) {
     target.add_namespaces(&nqn, all.expect("namespaces")).expect("a place");
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 4420));
     let connect = |target: &mut Target, qid, cntlid| {
-        let (command, data) = initiator::connect(qid, 32, cntlid, (NAME, HOST));
+        let (command, data) = initiator::connect(qid, 32, cntlid, NAME, HOST);
         let Data::Out(data) = data else { panic!("Connect has data") };
         let command = command.with_data_apart(data.len() as u32);
         target.connect(&command, &data, local, Nanos(0)).expect("it may connect")

@@ -6,7 +6,7 @@ use zoneplug_buf::Buffers;
 use zoneplug_core::Nanos;
 use zoneplug_nvme::spec::Completion;
 use zoneplug_nvme::tcp::pdu::{INITIALIZE_LEN, Initialize, Kind};
-use zoneplug_nvme::tcp::{Config, Connection, Event, Queue};
+use zoneplug_nvme::tcp::{Config, Connection, ConnectionEvent, Queue};
 
 const NOW: Nanos = Nanos(0);
 /// Small, so that short inputs reach the bounds.
@@ -41,8 +41,8 @@ impl Target {
     fn turn(&mut self) -> bool {
         let Some(event) = self.connection.next_event(&mut self.buffers) else { return false };
         match event {
-            Event::Ended(_) => self.seen.ended = true,
-            Event::Command(c) => {
+            ConnectionEvent::Ended(_) => self.seen.ended = true,
+            ConnectionEvent::Command(c) => {
                 assert!(c.len <= MAX_DATA && c.data.as_ref().is_none_or(|d| d.len() >= c.len));
                 assert!(self.connection.in_flight() <= ENTRIES as usize);
                 let data = c.data.as_ref().map(|d| d.as_slice()[..c.len as usize].to_vec());
