@@ -19,6 +19,8 @@ pub(crate) struct Served {
     lines: Vec<String>,
     addresses: Vec<(String, u16)>,
     iscsi_addresses: Vec<(String, u16)>,
+    nqn: String,
+    iqn: String,
     socket: Option<PathBuf>,
     process: Process,
 }
@@ -46,18 +48,20 @@ impl Served {
         socket: Option<PathBuf>,
         metrics: Option<&str>,
     ) -> PyResult<Served> {
-        let plan = || -> Result<Serve, Error> {
+        let (mut names, default) = ([String::new(), String::new()], default_name("python"));
+        let plan = |names: &mut [String; 2]| -> Result<Serve, Error> {
             let specs = disks.iter().map(|disk| Ok(disk.read()?.to_string()));
             let specs = specs.collect::<Result<Vec<_>, Error>>()?;
             let mut serve = Serve::new();
-            let default = default_name("python");
             if let Some((address, nqn, (hosts, any_host, keys, own_key))) = nvme_tcp {
                 let nqn = nqn.unwrap_or_else(|| format!("nqn.{default}"));
+                names[0].clone_from(&nqn);
                 let options = Access { hosts, any_host, keys, own_key }.options(&address, &nqn)?;
                 serve = serve.nvme_tcp(options, specs.clone());
             }
             if let Some((address, iqn, (initiators, any_initiator, secrets, own_secret))) = iscsi {
                 let iqn = iqn.unwrap_or_else(|| format!("iqn.{default}"));
+                names[1].clone_from(&iqn);
                 let access = IscsiAccess { initiators, any_initiator, secrets, own_secret };
                 let mut options = access.options(&address, &iqn)?;
                 options.conventional_only = conventional_only;
@@ -72,12 +76,15 @@ impl Served {
                 None => serve,
             })
         };
-        let plan = plan().map_err(|e| failed(py, &e))?;
+        let plan = plan(&mut names).map_err(|e| failed(py, &e))?;
+        let [nqn, iqn] = names;
         let serving = signals::wait(py, move || plan.start())?.map_err(|e| failed(py, &e))?;
         Ok(Served {
             lines: serving.lines().to_vec(),
             addresses: shown(serving.addresses()),
             iscsi_addresses: shown(serving.iscsi_addresses()),
+            nqn,
+            iqn,
             socket: serving.socket().map(Path::to_owned),
             process: Process::this(),
             serving: Mutex::new(Some(serving)),
@@ -97,6 +104,18 @@ impl Served {
     #[getter]
     fn iscsi_addresses(&self) -> Vec<(String, u16)> {
         self.iscsi_addresses.clone()
+    }
+
+    /// Empty without NVMe/TCP.
+    #[getter]
+    fn nqn(&self) -> &str {
+        &self.nqn
+    }
+
+    /// Empty without iSCSI.
+    #[getter]
+    fn iqn(&self) -> &str {
+        &self.iqn
     }
 
     #[getter]

@@ -1,6 +1,7 @@
 """Disks that a program serves."""
 
 import errno
+import functools
 import gc
 import json
 import socket
@@ -277,3 +278,11 @@ def test_options_arrive(tmp_path):
         (url,) = (line.removeprefix("metrics at ") for line in served.lines if line.startswith("metrics at "))
         with urllib.request.urlopen(url, timeout=5) as page:
             assert b"zoneplug_build_info" in page.read()
+
+
+def test_two_servers_without_names_have_names_of_their_own():
+    start = functools.partial(zoneplug.serve, "mem,zones=8", address="127.0.0.1:0", iscsi="127.0.0.1:0")
+    with start() as first, start() as second:
+        for served in (first, second):
+            assert served.nqn.startswith("nqn.") and served.iqn.startswith("iqn.")
+        assert first.nqn != second.nqn and first.iqn != second.iqn

@@ -75,7 +75,7 @@ class Work:
     def promise(self, promise: object) -> None: ...
 
 _Door: TypeAlias = tuple[
-    str, str, tuple[list[str] | None, bool, list[tuple[str, str]], str | PathLike[str] | None]
+    str, str | None, tuple[list[str] | None, bool, list[tuple[str, str]], str | PathLike[str] | None]
 ]
 
 @final
@@ -95,6 +95,10 @@ class Served:
     def addresses(self) -> list[tuple[str, int]]: ...
     @property
     def iscsi_addresses(self) -> list[tuple[str, int]]: ...
+    @property
+    def nqn(self) -> str: ...
+    @property
+    def iqn(self) -> str: ...
     @property
     def socket(self) -> Path: ...
     @property

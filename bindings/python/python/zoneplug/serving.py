@@ -13,11 +13,11 @@ class Serving:
         served = getattr(_zoneplug, "Served", None)
         if served is None:
             raise Error._of(95, "this build serves no disks", "a build with the feature serve")
-        #: The name of the subsystem; empty without NVMe/TCP.
-        self.nqn = nvme_tcp[1] if nvme_tcp else ""
-        #: The name of the target; empty without iSCSI.
-        self.iqn = iscsi[1] if iscsi else ""
         self._served = served(disks, nvme_tcp, iscsi, conventional_only, socket, metrics)
+        #: The name of the subsystem; empty without NVMe/TCP.
+        self.nqn = self._served.nqn
+        #: The name of the target; empty without iSCSI.
+        self.iqn = self._served.iqn
         #: The control socket: `zoneplug status --socket PATH` asks it.
         self.socket = self._served.socket
 

@@ -4,7 +4,7 @@ from os import PathLike
 from typing import Self, TypeAlias
 
 _Door: TypeAlias = tuple[
-    str, str, tuple[list[str] | None, bool, list[tuple[str, str]], str | PathLike[str] | None]
+    str, str | None, tuple[list[str] | None, bool, list[tuple[str, str]], str | PathLike[str] | None]
 ]
 
 class Serving:
