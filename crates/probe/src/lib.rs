@@ -16,7 +16,7 @@
 //! registers. Here [`fire`](issue::fire) is a function that is never inlined. On systems other than Linux on x86-64
 //! and aarch64 no probe is ever watched.
 //!
-//! With the feature `recorded` a test reads what probes tell on its thread: [`recorded::during`].
+//! With the feature `recorded` a test reads what probes tell on its thread: `recorded::during`.
 
 /// Makes the module of a probe.
 macro_rules! probe {
