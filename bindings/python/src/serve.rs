@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use zoneplug::serve::{Access, IscsiAccess, Serve, Serving, default_name, parse_address};
+use zoneplug::serve::{Access, Serve, Serving, default_name, parse_address};
 use zoneplug_core::Error;
 use zoneplug_core::poison::lock;
 
@@ -53,17 +53,22 @@ impl Served {
             let specs = disks.iter().map(|disk| Ok(disk.read()?.to_string()));
             let specs = specs.collect::<Result<Vec<_>, Error>>()?;
             let mut serve = Serve::new();
-            if let Some((address, nqn, (hosts, any_host, keys, own_key))) = nvme_tcp {
+            let access = |(clients, any_client, proofs, own_proof): Given| Access {
+                clients,
+                any_client,
+                proofs,
+                own_proof,
+            };
+            if let Some((address, nqn, clients)) = nvme_tcp {
                 let nqn = nqn.unwrap_or_else(|| format!("nqn.{default}"));
                 names[0].clone_from(&nqn);
-                let options = Access { hosts, any_host, keys, own_key }.options(&address, &nqn)?;
+                let options = access(clients).nvme_tcp(&address, &nqn)?;
                 serve = serve.nvme_tcp(options, specs.clone());
             }
-            if let Some((address, iqn, (initiators, any_initiator, secrets, own_secret))) = iscsi {
+            if let Some((address, iqn, clients)) = iscsi {
                 let iqn = iqn.unwrap_or_else(|| format!("iqn.{default}"));
                 names[1].clone_from(&iqn);
-                let access = IscsiAccess { initiators, any_initiator, secrets, own_secret };
-                let mut options = access.options(&address, &iqn)?;
+                let mut options = access(clients).iscsi(&address, &iqn)?;
                 options.conventional_only = conventional_only;
                 serve = serve.iscsi(options, specs);
             }

@@ -113,8 +113,8 @@ struct WantedServer {
 #[cfg_attr(not(feature = "serve"), allow(dead_code, reason = "only a build that serves reads it"))]
 struct WantedDoor {
     address: String,
-    /// The name of the subsystem or the target.
-    name: String,
+    /// The name of the subsystem or the target. `None`: one of its own.
+    name: Option<String>,
     clients: Option<Vec<String>>,
     any_client: bool,
     /// The names of clients, and the files of their keys or secrets.
@@ -128,30 +128,33 @@ mod built {
     use crate::boundary::c_text;
     use std::net::SocketAddr;
     use std::sync::Mutex;
-    use zoneplug::serve::{Access, IscsiAccess, Serve, Serving, parse_address};
+    use zoneplug::serve::{Access, Serve, Serving, default_name, parse_address};
     use zoneplug_core::poison::lock;
 
     /// `None`: stopped.
     pub(super) type Running = Mutex<Option<Serving>>;
 
+    impl WantedDoor {
+        /// The address, the name and the clients. `or`: the name, if none is given.
+        fn parts(self, or: String) -> (String, String, Access) {
+            let WantedDoor { address, name, clients, any_client, proofs, own_proof } = self;
+            let access = Access { clients, any_client, proofs, own_proof };
+            (address, name.unwrap_or(or), access)
+        }
+    }
+
     pub(super) fn start(wanted: WantedServer) -> Outcome<zp_serving> {
         let WantedServer { specs, nvme_tcp, iscsi, conventional_only, socket, metrics } = wanted;
         let (mut serve, mut nqn, mut iqn) = (Serve::new(), String::new(), String::new());
+        let default = default_name("c");
         if let Some(door) = nvme_tcp {
-            let WantedDoor { address, name, clients, any_client, proofs, own_proof } = door;
-            let (hosts, any_host, keys, own_key) = (clients, any_client, proofs, own_proof);
-            let options = Access { hosts, any_host, keys, own_key }.options(&address, &name)?;
+            let (address, name, access) = door.parts(format!("nqn.{default}"));
+            let options = access.nvme_tcp(&address, &name)?;
             (serve, nqn) = (serve.nvme_tcp(options, specs.clone()), name);
         }
         if let Some(door) = iscsi {
-            let WantedDoor { address, name, clients, any_client, proofs, own_proof } = door;
-            let access = IscsiAccess {
-                initiators: clients,
-                any_initiator: any_client,
-                secrets: proofs,
-                own_secret: own_proof,
-            };
-            let mut options = access.options(&address, &name)?;
+            let (address, name, access) = door.parts(format!("iqn.{default}"));
+            let mut options = access.iscsi(&address, &name)?;
             options.conventional_only = conventional_only;
             (serve, iqn) = (serve.iscsi(options, specs), name);
         }
@@ -238,10 +241,10 @@ unsafe fn texts(array: *const *const c_char, nr: u32, what: &str) -> Outcome<Vec
 
 impl WantedDoor {
     /// Whether options are given that only this door reads: a name, clients, keys or `flags`.
-    fn has_options(&self, name: *const c_char, flags: u32) -> bool {
+    fn has_options(&self, flags: u32) -> bool {
         let has_clients = self.clients.is_some() || self.any_client;
         let has_proofs = !self.proofs.is_empty() || self.own_proof.is_some();
-        !name.is_null() || flags != 0 || has_clients || has_proofs
+        self.name.is_some() || flags != 0 || has_clients || has_proofs
     }
 }
 
@@ -255,10 +258,10 @@ unsafe fn wanted(
     nr: u32,
     given: &zp_serve_options,
 ) -> Outcome<WantedServer> {
-    let or = |one: *const c_char, what: &str, default: &str| match one.is_null() {
-        true => Ok::<_, Failure>(default.to_owned()),
+    let given_text = |one: *const c_char, what: &str| match one.is_null() {
+        true => Ok::<_, Failure>(None),
         // SAFETY: a string, says the caller.
-        false => Ok(unsafe { text(one, what) }?.to_owned()),
+        false => Ok(Some(unsafe { text(one, what) }?.to_owned())),
     };
     let file = |one: *const c_char| match one.is_null() {
         true => Ok::<_, Failure>(None),
@@ -267,12 +270,12 @@ unsafe fn wanted(
     };
     // SAFETY: arrays of these lengths, and strings, says the caller.
     let (specs, hosts, keys, initiators, secrets) = unsafe {
-        let key = |key: &zp_host_key| {
-            Ok((text(key.nqn, "the NQN of a host")?.to_owned(), path(key.path)?.to_owned()))
+        let proof = |name, what, file| {
+            Ok::<_, Failure>((text(name, what)?.to_owned(), path(file)?.to_owned()))
         };
+        let key = |key: &zp_host_key| proof(key.nqn, "the NQN of a host", key.path);
         let secret = |secret: &zp_initiator_secret| {
-            let name = text(secret.iqn, "the name of an initiator")?;
-            Ok((name.to_owned(), path(secret.path)?.to_owned()))
+            proof(secret.iqn, "the name of an initiator", secret.path)
         };
         let keys = elements(given.host_keys, given.nr_host_keys, "keys")?;
         let secrets = elements(given.initiator_secrets, given.nr_initiator_secrets, "secrets")?;
@@ -287,18 +290,18 @@ unsafe fn wanted(
     if specs.is_empty() {
         return Err(Failure::invalid("no disk to serve", "a specification, such as mem,zones=8"));
     }
-    let default = zoneplug::serve::default_name("c");
     let nvme_tcp = WantedDoor {
-        address: or(given.address, "the address", "127.0.0.1:0")?,
-        name: or(given.nqn, "the NQN", &format!("nqn.{default}"))?,
+        address: given_text(given.address, "the address")?
+            .unwrap_or_else(|| "127.0.0.1:0".to_owned()),
+        name: given_text(given.nqn, "the NQN")?,
         clients: (!hosts.is_empty()).then_some(hosts),
         any_client: given.flags & ZP_SERVE_ANY_HOST != 0,
         proofs: keys,
         own_proof: file(given.own_key)?,
     };
     let iscsi = WantedDoor {
-        address: or(given.iscsi, "the address of iSCSI", "")?,
-        name: or(given.iqn, "the name of the target", &format!("iqn.{default}"))?,
+        address: given_text(given.iscsi, "the address of iSCSI")?.unwrap_or_default(),
+        name: given_text(given.iqn, "the name of the target")?,
         clients: (!initiators.is_empty()).then_some(initiators),
         any_client: given.flags & ZP_SERVE_ANY_INITIATOR != 0,
         proofs: secrets,
@@ -306,14 +309,14 @@ unsafe fn wanted(
     };
     let over_iscsi = !given.iscsi.is_null();
     // Options of a protocol over which nothing is served would have no effect.
-    if !over_iscsi && iscsi.has_options(given.iqn, given.flags & ZP_SERVE_CONVENTIONAL_ONLY) {
+    if !over_iscsi && iscsi.has_options(given.flags & ZP_SERVE_CONVENTIONAL_ONLY) {
         return Err(Failure::invalid(
             "options of iSCSI, and no address for it",
             "iscsi = \"127.0.0.1:0\"",
         ));
     }
     let over_nvme_tcp = !over_iscsi || !given.address.is_null();
-    if !over_nvme_tcp && nvme_tcp.has_options(given.nqn, 0) {
+    if !over_nvme_tcp && nvme_tcp.has_options(0) {
         let hint = "address = \"127.0.0.1:0\", to serve the disks over NVMe/TCP too";
         return Err(Failure::invalid("options of NVMe/TCP, and an address of iSCSI alone", hint));
     }
@@ -323,10 +326,7 @@ unsafe fn wanted(
         iscsi: over_iscsi.then_some(iscsi),
         conventional_only: given.flags & ZP_SERVE_CONVENTIONAL_ONLY != 0,
         socket: file(given.socket)?,
-        metrics: match given.metrics.is_null() {
-            true => None,
-            false => Some(or(given.metrics, "the address of metrics", "")?),
-        },
+        metrics: given_text(given.metrics, "the address of metrics")?,
     })
 }
 

@@ -189,7 +189,7 @@ fn a_log_has_the_zones_that_it_is_given() {
     assert_eq!(written, [false, false, true, true, true, false, false, false]);
 }
 
-/// After a failed sync nobody knows what is durable, until the log is opened again.
+/// After a failed sync the log does not know what is durable, until the log is opened again.
 #[test]
 fn a_failed_sync_ends_the_log() {
     let disk = open("mem,zones=4,zone-size=64K,fault=flush/io/skip=1/count=1");

@@ -13,7 +13,7 @@ use common::{Directory, message};
 use iscsi_initiator::Initiator;
 use libc::{EBUSY, EINVAL, ENOENT, c_char};
 use nvme_host::{INVALID_HOST, KEY, OTHER_KEY};
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io::{Read, Write};
 use std::mem::zeroed;
 use std::net::TcpStream;
@@ -239,19 +239,22 @@ fn disks_are_served_over_iscsi() {
     }
 }
 
+/// A file that only this user can read.
+fn private_file(directory: &Directory, name: &str, text: &str) -> CString {
+    use std::os::unix::fs::PermissionsExt;
+    let path = directory.path(name);
+    let at = Path::new(path.to_str().unwrap());
+    std::fs::write(at, text).unwrap();
+    std::fs::set_permissions(at, std::fs::Permissions::from_mode(0o600)).unwrap();
+    path
+}
+
 /// Each option of iSCSI has its effect on an initiator that logs in.
 #[test]
 fn options_of_iscsi_arrive() {
-    use std::os::unix::fs::PermissionsExt;
     use zoneplug::iscsi::Secret;
     let directory = Directory::new("served-secrets");
-    let file = |name: &str, text: &str| {
-        let path = directory.path(name);
-        let at = Path::new(path.to_str().unwrap());
-        std::fs::write(at, text).unwrap();
-        std::fs::set_permissions(at, std::fs::Permissions::from_mode(0o600)).unwrap();
-        path
-    };
+    let file = |name: &str, text: &str| private_file(&directory, name, text);
     let (theirs, own) = (file("theirs", "secret of a host"), file("own", "secret of the disk"));
     let names = [c"iqn.2026-11.org.example:a".as_ptr(), c"iqn.2026-11.org.example:b".as_ptr()];
     let [a, b] = ["iqn.2026-11.org.example:a", "iqn.2026-11.org.example:b"];
@@ -303,7 +306,6 @@ fn connects(served: *mut zp_serving, host: &str) -> (u16, bool) {
 /// Each option has its effect on a host that connects.
 #[test]
 fn options_arrive() {
-    use std::os::unix::fs::PermissionsExt;
     let (host, other) = ("nqn.2026-11.org.example:host", "nqn.2026-11.org.example:other");
     let start = |change: &dyn Fn(&mut zp_serve_options)| {
         let mut given = options();
@@ -323,13 +325,7 @@ fn options_arrive() {
     unsafe { zp_serving_close(served) };
 
     let directory = Directory::new("served-keys");
-    let file = |name: &str, text: &str| {
-        let path = directory.path(name);
-        let at = Path::new(path.to_str().unwrap());
-        std::fs::write(at, text).unwrap();
-        std::fs::set_permissions(at, std::fs::Permissions::from_mode(0o600)).unwrap();
-        path
-    };
+    let file = |name: &str, text: &str| private_file(&directory, name, text);
     let (key, own) = (file("key", KEY), file("own", OTHER_KEY));
     let keys = [zp_host_key { nqn: listed[1], path: key.as_ptr() }];
     for (own_key, attach) in [(null(), false), (own.as_ptr(), true)] {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 use zoneplug_core::{ErrorDetail, ErrorKind, Hint, plain};
+use zoneplug_host::{Attempt, os_error};
 
 /// The reason why a question at a control socket is not answered, or why there is no socket.
 /// [`Error::detail`](zoneplug_core::Error::detail) returns it.
@@ -59,6 +60,8 @@ pub enum ControlError {
         path: String,
         /// The kind of the system's error.
         kind: io::ErrorKind,
+        /// The number of the system's error, if it has one.
+        errno: Option<i32>,
         /// The system's error.
         because: String,
     },
@@ -68,7 +71,7 @@ pub enum ControlError {
         kind: ErrorKind,
         /// The server's text.
         what: String,
-        /// What to try, in the server's words.
+        /// The hint, in the server's words.
         hint: String,
     },
     /// No server listens on a socket.
@@ -140,9 +143,9 @@ fn named(process: Option<u32>) -> String {
     process.map_or_else(|| "the server".to_owned(), |process| format!("process {process}"))
 }
 
-/// Whether a text is that of this error of the system. Too many open files have no kind in Rust.
-fn is_of(errno: Errno, text: &str) -> bool {
-    io::Error::from(errno).to_string() == text
+/// Whether the number of an error says that too many files are open.
+fn is_of_files(errno: i32) -> bool {
+    matches!(Errno::from_raw_os_error(errno), Errno::MFILE | Errno::NFILE)
 }
 
 impl fmt::Display for Forbidden {
@@ -269,11 +272,9 @@ impl ErrorDetail for ControlError {
             }
             ControlError::PauseTooLong { .. } => "a shorter one".into(),
             ControlError::NotFlushed { .. } => "zoneplug status".into(),
-            ControlError::NoSocket { because, .. } if is_of(Errno::MFILE, because) => {
-                "more open files (ulimit -n, LimitNOFILE= in a unit)".into()
-            }
-            ControlError::NoSocket { because, .. } if is_of(Errno::NFILE, because) => {
-                "a higher sysctl fs.file-max".into()
+            ControlError::NoSocket { errno: Some(errno), .. } if is_of_files(*errno) => {
+                let e = io::Error::from_raw_os_error(*errno);
+                return os_error(Attempt::Descriptor, "", e).remedy().cloned();
             }
             ControlError::NoSocket { kind, .. } => {
                 Hint::from("").option_with("socket", "PATH").text(match kind {
@@ -311,8 +312,9 @@ mod tests {
     fn the_reason_for_no_socket_is_told() {
         let of = |errno: Errno| {
             let e = io::Error::from(errno);
-            let (path, kind, because) = ("/run/s".to_owned(), e.kind(), e.to_string());
-            let e = Error::from(ControlError::NoSocket { path, kind, because });
+            let (path, because) = ("/run/s".to_owned(), e.to_string());
+            let (kind, errno) = (e.kind(), e.raw_os_error());
+            let e = Error::from(ControlError::NoSocket { path, kind, errno, because });
             (e.kind(), e.what_to_try().unwrap_or_default().to_owned())
         };
         let (kind, hint) = of(Errno::NOENT);

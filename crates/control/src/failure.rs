@@ -29,7 +29,7 @@ pub struct FailureParts<'a> {
     pub kind: Kind,
     /// The cause.
     pub what: &'a str,
-    /// What to try.
+    /// The hint: what to try.
     pub hint: &'a str,
 }
 

@@ -30,8 +30,9 @@ pub struct Socket<A: Answers> {
 
 /// The failure to make a socket at a path.
 fn no_socket(path: &Path, e: io::Error) -> Failure {
-    let (path, kind, because) = (path.display().to_string(), e.kind(), e.to_string());
-    Failure::from(Error::from(ControlError::NoSocket { path, kind, because }).source(e))
+    let (path, because) = (path.display().to_string(), e.to_string());
+    let (kind, errno) = (e.kind(), e.raw_os_error());
+    Failure::from(Error::from(ControlError::NoSocket { path, kind, errno, because }).source(e))
 }
 
 /// Checks whether a socket can be made at a path.

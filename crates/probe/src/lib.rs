@@ -109,7 +109,7 @@ macro_rules! note {
     };
 }
 
-/// What probes tell, kept for tests.
+/// Keeps for tests what probes tell.
 #[cfg(feature = "recorded")]
 pub mod recorded {
     use std::cell::RefCell;

@@ -114,7 +114,7 @@ pub enum ServeError {
         disk: String,
         /// The error.
         because: String,
-        /// What to try.
+        /// The hint: what to try.
         hint: Option<Hint>,
     },
     /// The server does not leave a disk whose data it cannot make durable.
@@ -216,7 +216,7 @@ pub enum ServeError {
 pub struct Difference {
     /// The difference.
     pub what: String,
-    /// What to try.
+    /// The hint: what to try.
     pub hint: String,
 }
 

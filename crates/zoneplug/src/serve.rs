@@ -56,64 +56,54 @@ pub use zoneplug_host::iscsi::{CredentialError, IscsiError};
 pub use zoneplug_host::nvme_tcp::AccessError;
 pub use zoneplug_server::{ControlError, Difference, Forbidden, ServeError};
 
-/// The hosts that may use disks over NVMe/TCP, and their keys, as texts and paths. For programs that are not in Rust.
+/// The clients that may use disks over the network, as texts and paths: hosts with keys over NVMe/TCP, initiators with secrets over
+/// iSCSI. For programs that are not in Rust.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
-    /// The NQNs of hosts that may connect. `None`: those with a key, or any of this machine.
-    pub hosts: Option<Vec<String>>,
-    /// Any host may connect, also over addresses that other machines reach.
-    pub any_host: bool,
-    /// The NQNs of hosts, and the files of the keys by which they authenticate themselves.
-    pub keys: Vec<(String, PathBuf)>,
-    /// The file of the key by which the disks' side authenticates itself.
-    pub own_key: Option<PathBuf>,
+    /// The names of clients that may connect. `None`: those with a proof, or any of this machine.
+    pub clients: Option<Vec<String>>,
+    /// Any client may connect, also over addresses that other machines reach.
+    pub any_client: bool,
+    /// The names of clients, and the files of the keys or secrets (CHAP) by which they authenticate themselves.
+    pub proofs: Vec<(String, PathBuf)>,
+    /// The file of the key or the secret by which the disks' side authenticates itself.
+    pub own_proof: Option<PathBuf>,
 }
 
 impl Access {
-    /// Options with this access. Reads the files of the keys.
+    /// Options of NVMe/TCP with this access. Reads the files of the keys.
     ///
     /// # Errors
     ///
     /// The address is none, or a file holds no key.
-    pub fn options(self, address: &str, nqn: &str) -> Result<NvmeTcpOptions, Error> {
+    pub fn nvme_tcp(self, address: &str, nqn: &str) -> Result<NvmeTcpOptions, Error> {
         let mut options = NvmeTcpOptions::new(address_like(NVME_TCP, address)?, nqn);
-        (options.hosts, options.any_host) = (self.hosts, self.any_host);
-        for (host, path) in self.keys {
-            options.dhchap_keys.push((host, read_key(&path)?));
-        }
-        options.dhchap_ctrl_key = self.own_key.map(|path| read_key(&path)).transpose()?;
+        (options.hosts, options.any_host) = (self.clients, self.any_client);
+        options.dhchap_keys = read_all(self.proofs, read_key)?;
+        options.dhchap_ctrl_key = self.own_proof.map(|path| read_key(&path)).transpose()?;
         Ok(options)
     }
-}
 
-/// The initiators that may use disks over iSCSI, and their secrets, as texts and paths. For programs that are not in Rust.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IscsiAccess {
-    /// The names of initiators that may log in. `None`: those with a secret, or any of this machine.
-    pub initiators: Option<Vec<String>>,
-    /// Any initiator may log in, also over addresses that other machines reach.
-    pub any_initiator: bool,
-    /// The names of initiators, and the files of the secrets by which they authenticate themselves (CHAP).
-    pub secrets: Vec<(String, PathBuf)>,
-    /// The file of the secret by which the disks' side authenticates itself.
-    pub own_secret: Option<PathBuf>,
-}
-
-impl IscsiAccess {
-    /// Options with this access, for a target of this name. Reads the files of the secrets.
+    /// Options of iSCSI with this access, for a target of this name. Reads the files of the secrets.
     ///
     /// # Errors
     ///
     /// The address is none, or a file holds no secret.
-    pub fn options(self, address: &str, name: &str) -> Result<IscsiOptions, Error> {
+    pub fn iscsi(self, address: &str, name: &str) -> Result<IscsiOptions, Error> {
         let mut options = IscsiOptions::new(address_like(ISCSI, address)?, name);
-        (options.initiators, options.any_initiator) = (self.initiators, self.any_initiator);
-        for (initiator, path) in self.secrets {
-            options.secrets.push((initiator, read_chap_secret(&path)?));
-        }
-        options.own_secret = self.own_secret.map(|path| read_chap_secret(&path)).transpose()?;
+        (options.initiators, options.any_initiator) = (self.clients, self.any_client);
+        options.secrets = read_all(self.proofs, read_chap_secret)?;
+        options.own_secret = self.own_proof.map(|path| read_chap_secret(&path)).transpose()?;
         Ok(options)
     }
+}
+
+/// Reads the files of the proofs of clients.
+fn read_all<T>(
+    proofs: Vec<(String, PathBuf)>,
+    read: impl Fn(&Path) -> Result<T, Error>,
+) -> Result<Vec<(String, T)>, Error> {
+    proofs.into_iter().map(|(client, path)| Ok((client, read(&path)?))).collect()
 }
 
 /// Addresses that hints show, with the usual port of each protocol and of metrics.

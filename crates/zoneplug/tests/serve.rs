@@ -17,9 +17,7 @@ use std::path::{Path, PathBuf};
 use zoneplug::file::FileError;
 use zoneplug::iscsi::{IscsiOptions, Secret};
 use zoneplug::nvme_tcp::NvmeTcpOptions;
-use zoneplug::serve::{
-    Access, ControlError, IscsiAccess, Serve, ServeError, Serving, parse_address,
-};
+use zoneplug::serve::{Access, ControlError, Serve, ServeError, Serving, parse_address};
 use zoneplug::{BlockingDisk, ErrorKind, HostedDisk, Sector};
 use zoneplug_nvme::initiator::write;
 
@@ -199,12 +197,12 @@ fn an_access_arrives() {
     };
     let (key, own) = (file("key", KEY), file("own", OTHER_KEY));
     let given = Access {
-        hosts: Some(vec!["nqn.a".to_owned()]),
-        any_host: true,
-        keys: vec![(HOST.to_owned(), key)],
-        own_key: Some(own),
+        clients: Some(vec!["nqn.a".to_owned()]),
+        any_client: true,
+        proofs: vec![(HOST.to_owned(), key)],
+        own_proof: Some(own),
     };
-    let o = given.options("127.0.0.1:4420", NQN).unwrap();
+    let o = given.nvme_tcp("127.0.0.1:4420", NQN).unwrap();
     assert_eq!((o.listen, &*o.nqn), ("127.0.0.1:4420".parse().unwrap(), NQN));
     assert_eq!((o.hosts, o.any_host), (Some(vec!["nqn.a".to_owned()]), true));
     let check = |text: &str| zoneplug::nvme_tcp::Key::parse(text).unwrap().check(HOST);
@@ -294,9 +292,9 @@ fn a_start_over_iscsi_that_fails_says_why() {
         assert!(!what.contains('\n') && !hint.contains('\n'), "one line each: {what:?} {hint:?}");
         (what, hint)
     };
-    let e = IscsiAccess::default().options("here", iscsi_initiator::NAME).unwrap_err();
+    let e = Access::default().iscsi("here", iscsi_initiator::NAME).unwrap_err();
     assert_eq!((e.what(), e.what_to_try()), ("'here' is no address", Some("127.0.0.1:3260")));
-    let e = Access::default().options("here", NQN).unwrap_err();
+    let e = Access::default().nvme_tcp("here", NQN).unwrap_err();
     assert_eq!(e.what_to_try(), Some("127.0.0.1:4420"));
     let e = parse_address("here").unwrap_err();
     assert_eq!((e.what(), e.what_to_try()), ("'here' is no address", Some("127.0.0.1:9420")));
@@ -342,8 +340,8 @@ fn an_access_over_iscsi_arrives() {
     let texts = ["secret of a host", "secret of the disk"];
     let [theirs, own] = texts.map(|text| Secret::parse(text).unwrap());
     let refused = |path: PathBuf| {
-        let given = IscsiAccess { own_secret: Some(path), ..IscsiAccess::default() };
-        let e = given.options("127.0.0.1:0", iscsi_initiator::NAME).unwrap_err();
+        let given = Access { own_proof: Some(path), ..Access::default() };
+        let e = given.iscsi("127.0.0.1:0", iscsi_initiator::NAME).unwrap_err();
         (e.reason().unwrap_or_default().to_owned(), e.to_string())
     };
     let (reason, text) = refused(file("short", "short"));
@@ -354,13 +352,13 @@ fn an_access_over_iscsi_arrives() {
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).unwrap();
     assert_eq!(refused(open).0, "SecretReadable");
     let other = "iqn.2026-11.org.example:other";
-    let given = IscsiAccess {
-        initiators: Some(vec![other.to_owned()]),
-        secrets: vec![(INITIATOR.to_owned(), file("theirs", texts[0]))],
-        own_secret: Some(file("own", texts[1])),
-        ..IscsiAccess::default()
+    let given = Access {
+        clients: Some(vec![other.to_owned()]),
+        proofs: vec![(INITIATOR.to_owned(), file("theirs", texts[0]))],
+        own_proof: Some(file("own", texts[1])),
+        ..Access::default()
     };
-    let options = given.options("0.0.0.0:0", iscsi_initiator::NAME).unwrap();
+    let options = given.iscsi("0.0.0.0:0", iscsi_initiator::NAME).unwrap();
     assert!(options.own_secret.as_ref().is_some_and(|secret| secret.is_same(&own)));
     let served = Serve::new().iscsi(options, ["mem,zones=4"]).private_socket().start().unwrap();
     let at = SocketAddr::from(([127, 0, 0, 1], served.iscsi_addresses()[0].port()));
@@ -371,12 +369,10 @@ fn an_access_over_iscsi_arrives() {
     assert_eq!(connect().log_in(other, 1), [0, 0]);
     assert_eq!(connect().log_in("iqn.2026-11.org.example:third", 1), [2, 2]);
     served.stop().unwrap();
-    let any = IscsiAccess { any_initiator: true, ..IscsiAccess::default() };
-    any.options("0.0.0.0:0", iscsi_initiator::NAME).unwrap().check().unwrap();
-    let none = IscsiAccess { own_secret: Some(dir.join("none")), ..IscsiAccess::default() };
-    assert!(
-        none.options("127.0.0.1:0", iscsi_initiator::NAME).unwrap_err().what_to_try().is_some()
-    );
+    let any = Access { any_client: true, ..Access::default() };
+    any.iscsi("0.0.0.0:0", iscsi_initiator::NAME).unwrap().check().unwrap();
+    let none = Access { own_proof: Some(dir.join("none")), ..Access::default() };
+    assert!(none.iscsi("127.0.0.1:0", iscsi_initiator::NAME).unwrap_err().what_to_try().is_some());
     std::fs::remove_dir_all(&dir).unwrap();
 }
 

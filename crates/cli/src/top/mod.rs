@@ -87,8 +87,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let is_of_servers = matches!(source, Source::Servers { .. });
     let sampler = Sampler::new(source);
     let mut model = Model::new(args.interval.as_millis() as u64);
-    let first = sampler.take(&model.want());
-    once::check(&first)?;
+    let first = once::checked(sampler.take(&model.want()))?;
     if let Some(disk) = &args.disk
         && is_of_servers
         && first.disks.is_empty()

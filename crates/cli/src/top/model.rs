@@ -2,7 +2,7 @@
 //! detail view. Samples and keys change it; it reads no clock, socket or terminal.
 
 use super::rates::Rates;
-use crate::failure::{Failure, FailureParts, Kind};
+use crate::failure::Failure;
 use crate::server_client::Shown;
 use crate::server_client::zones::{ZoneShown, ZonesShown};
 use std::collections::VecDeque;
@@ -13,30 +13,15 @@ use std::time::Duration;
 const HISTORY: usize = 240;
 
 /// The state of the disks at one time.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Sample {
     /// Time since the start of the command.
     pub(crate) at: Duration,
     pub(crate) disks: Vec<DiskSample>,
     /// The error of a server or a disk that could not be read.
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) trouble: Option<Failure>,
     /// The zones of the selected disk.
     pub(crate) zones: Option<ZonesSample>,
-}
-
-/// The error of a server or a disk that could not be read, as text: samples are kept and compared.
-#[derive(Debug, Clone)]
-pub(crate) struct Trouble {
-    pub(crate) kind: Kind,
-    pub(crate) what: String,
-    pub(crate) hint: String,
-}
-
-impl Trouble {
-    pub(crate) fn of(failure: &Failure) -> Trouble {
-        let FailureParts { kind, what, hint } = failure.parts();
-        Trouble { kind, what: what.to_owned(), hint: hint.to_owned() }
-    }
 }
 
 /// A disk in a sample.
@@ -302,7 +287,7 @@ impl Model {
             return;
         }
         self.samples += 1;
-        (self.at, self.trouble) = (sample.at, sample.trouble.map(|t| t.what));
+        (self.at, self.trouble) = (sample.at, sample.trouble.map(|f| f.parts().what.to_owned()));
         for row in &mut self.disks {
             row.gone = true;
         }

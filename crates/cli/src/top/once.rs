@@ -116,13 +116,11 @@ fn sgr(style: Style) -> String {
     parts.join(";")
 }
 
-/// Fails if the sample has no disk and says why.
-pub(crate) fn check(sample: &Sample) -> Result<(), Failure> {
-    match &sample.trouble {
-        Some(t) if sample.disks.is_empty() => {
-            Err(Failure::new(t.kind, t.what.clone()).hint(t.hint.as_str()))
-        }
-        _ => Ok(()),
+/// Returns the sample. Fails with its error if it has no disk.
+pub(crate) fn checked(mut sample: Sample) -> Result<Sample, Failure> {
+    match sample.trouble.take_if(|_| sample.disks.is_empty()) {
+        Some(failure) => Err(failure),
+        None => Ok(sample),
     }
 }
 

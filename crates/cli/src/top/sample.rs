@@ -1,6 +1,6 @@
 //! Takes samples: asks servers at their sockets, or reads the file of a disk.
 
-use super::model::{DiskSample, Sample, Trouble, Want, ZonesSample};
+use super::model::{DiskSample, Sample, Want, ZonesSample};
 use crate::failure::Failure;
 use crate::server_client::zones::{ZoneShown, ZonesShown};
 use crate::server_client::{self, Asked, Measured, Request, Server, Shown};
@@ -42,7 +42,7 @@ impl Sampler {
         let mut sample = match &self.source {
             Source::Servers { .. } => self.of_servers(want),
             Source::Disk { spec } => of_disk(spec, want)
-                .unwrap_or_else(|f| Sample { trouble: Some(Trouble::of(&f)), ..Sample::default() }),
+                .unwrap_or_else(|f| Sample { trouble: Some(f), ..Sample::default() }),
         };
         sample.at = self.start.elapsed();
         sample
@@ -51,7 +51,7 @@ impl Sampler {
     fn of_servers(&self, want: &Want) -> Sample {
         let Source::Servers { socket, disk } = &self.source else { return Sample::default() };
         let Asked { answered, silent } = server_client::disks_of_all(socket.as_deref(), PATIENCE);
-        let trouble = silent.first().map(|s| Trouble::of(&s.failure));
+        let trouble = silent.into_iter().next().map(|s| s.failure);
         let mut sample = Sample { trouble, ..Sample::default() };
         for (server, disks) in answered {
             let mut server = server.with_patience(PATIENCE);

@@ -1,6 +1,6 @@
 //! Disks and samples for the tests of `zoneplug top`.
 
-use super::model::{DiskSample, Sample, Trouble, ZonesSample};
+use super::model::{DiskSample, Sample, ZonesSample};
 use crate::failure::{Failure, Kind};
 use crate::server_client::zones::{WriterShown, ZoneShown, ZonesShown};
 use crate::server_client::{HostShown, LatencyShown, Measured, OperationShown, Shown};
@@ -8,8 +8,8 @@ use std::time::Duration;
 use zoneplug_core::zone::Condition;
 
 /// An error of a server.
-pub(crate) fn trouble(what: &str) -> Trouble {
-    Trouble::of(&Failure::new(Kind::Device, what).hint("again"))
+pub(crate) fn trouble(what: &str) -> Failure {
+    Failure::new(Kind::Device, what).hint("again")
 }
 
 /// A disk without any operations.

@@ -1,7 +1,8 @@
 //! Connect, and behaviour that involves several controllers. Codes such as J1 are requirements of docs/requirements.md.
 
+use super::TargetEvent::{Close, CloseIo, Complete, Namespaces};
 use super::testing::*;
-use super::{Hosts, Namespace, QueueId, Reply, SubsystemConfig, Target, TargetEvent};
+use super::{Hosts, Namespace, QueueId, Reply, SubsystemConfig, Target};
 use crate::spec::fabrics::{ANY_CONTROLLER, Configuration, ConnectData, DISCOVERY_NQN, property};
 use crate::spec::identify::decode_namespace_list;
 use crate::spec::log::{DiscoveryEntry, DiscoveryHeader, lid};
@@ -153,19 +154,11 @@ fn a_controller_ends_at_the_second_check_that_finds_its_host_late() {
     };
     assert_eq!(check(900, None), []);
     assert_eq!(check(1500, None), [], "the first is late");
-    assert_eq!(
-        check(2100, None),
-        [TargetEvent::Close(a)],
-        "and the others are late for the first time"
-    );
-    assert_eq!(
-        check(2600, Some(c)),
-        [TargetEvent::Close(b)],
-        "the other one was heard of meanwhile"
-    );
+    assert_eq!(check(2100, None), [Close(a)], "and the others are late for the first time");
+    assert_eq!(check(2600, Some(c)), [Close(b)], "the other one was heard of meanwhile");
     assert_eq!(check(4599, None), []);
     assert_eq!(check(4700, None), []);
-    assert_eq!(check(5300, None), [TargetEvent::Close(c)]);
+    assert_eq!(check(5300, None), [Close(c)]);
 }
 
 /// J6. The controller of a host that is silent for too long ends.
@@ -196,7 +189,7 @@ fn the_controller_of_a_silent_host_ends() {
     t.expire(Nanos(at(9).0 - 1));
     assert_eq!(t.take_events(), []);
     t.expire(at(9));
-    assert_eq!((t.take_events(), t.next_deadline()), (vec![TargetEvent::Close(id)], None));
+    assert_eq!((t.take_events(), t.next_deadline()), (vec![Close(id)], None));
     assert_eq!(fails(&mut t, id, alive), status::ABORTED | DNR);
 
     // Without keep alive, a controller that is ready has no time limit, and one that is shut down has one.
@@ -222,9 +215,7 @@ fn namespaces_come_and_go() {
     request_event(&mut t, id, 40);
     assert_eq!(t.add_namespaces(&nqn(NQN), mixed(1)).unwrap(), [2, 3]);
     let events = t.take_events();
-    let [TargetEvent::Namespaces(of, list), TargetEvent::Complete(at, event)] = &events[..] else {
-        panic!("{events:?}")
-    };
+    let [Namespaces(of, list), Complete(at, event)] = &events[..] else { panic!("{events:?}") };
     assert_eq!((*of, *at, event.cid, event.result), (id, id, 40, 2 | 4 << 16));
     assert_eq!(list.iter().map(|(i, _)| i).collect::<Vec<_>>(), [1, 2, 3]);
     // The subsystem does not have this disk, so nothing changes.
@@ -233,7 +224,7 @@ fn namespaces_come_and_go() {
     // The event comes again only after the log page was read.
     request_event(&mut t, id, 41);
     assert_eq!(t.remove_namespaces(&nqn(NQN), 0).unwrap(), [1]);
-    assert!(matches!(&t.take_events()[..], [TargetEvent::Namespaces(..)]));
+    assert!(matches!(&t.take_events()[..], [Namespaces(..)]));
     let changed = ok(&mut t, id, log_page(lid::CHANGED_NAMESPACES, 4096, 0)).1;
     assert_eq!(changed[..16], [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(ok(&mut t, id, log_page(lid::CHANGED_NAMESPACES, 4, 0)).1, [0; 4]);
@@ -242,10 +233,7 @@ fn namespaces_come_and_go() {
     request_event(&mut t, other, 42);
     assert_eq!(completions(&mut t), [(other, 42, 2 | 4 << 16)]);
     t.remove_namespaces(&nqn(NQN), 1).unwrap();
-    assert!(matches!(
-        &t.take_events()[..],
-        [TargetEvent::Namespaces(..), TargetEvent::Complete(..)]
-    ));
+    assert!(matches!(&t.take_events()[..], [Namespaces(..), Complete(..)]));
 }
 
 /// J17. A disk that is not enabled keeps its namespace identifiers.
@@ -261,9 +249,7 @@ fn j17_a_disk_that_is_not_enabled_keeps_its_identifiers() {
         |t: &Target| t.namespaces(&nqn(NQN)).unwrap().iter().map(|(n, _)| n).collect::<Vec<_>>();
     assert_eq!(t.enable_namespaces(&nqn(NQN), 1, false).unwrap(), [2, 3]);
     let events = t.take_events();
-    let [TargetEvent::Namespaces(_, list), TargetEvent::Complete(_, event)] = &events[..] else {
-        panic!("{events:?}")
-    };
+    let [Namespaces(_, list), Complete(_, event)] = &events[..] else { panic!("{events:?}") };
     assert_eq!((list.iter().count(), event.cid), (1, 40));
     assert!(list.get(2).is_none() && list.get(3).is_none() && shown(&t) == [1]);
     let all = ok(&mut t, id, identify(crate::spec::identify::cns::ACTIVE_NAMESPACES, 0, 0)).1;
@@ -315,7 +301,7 @@ fn the_discovery_log_has_what_the_host_may_connect_to() {
 
     let user = connect(&mut t);
     t.remove_subsystem(&nqn(NQN)).unwrap();
-    assert_eq!(t.take_events(), [TargetEvent::Close(user)]);
+    assert_eq!(t.take_events(), [Close(user)]);
     assert!(t.remove_subsystem(&nqn(NQN)).is_err());
     log(&mut t, id, 1);
 }
@@ -326,7 +312,7 @@ fn a_controller_ends_with_its_admin_queue() {
     let id = connect(&mut t);
     let io = io_queue(&mut t, id).queue;
     t.disconnected(QueueId { controller: id, qid: 0 });
-    assert_eq!(t.take_events(), [TargetEvent::Close(id)]);
+    assert_eq!(t.take_events(), [Close(id)]);
     t.disconnected(io);
     assert_eq!(t.take_events(), []);
     // A controller's identifier is not reused at once.
@@ -385,7 +371,7 @@ fn discovery_has_room_for_one_more_host() {
     }
     t.take_events();
     hello.send(&mut t).unwrap();
-    assert_eq!(t.take_events(), [TargetEvent::Close(all[7])]);
+    assert_eq!(t.take_events(), [Close(all[7])]);
     assert_eq!(t.hosts(&nqn(NQN)).map(|(id, _)| id).collect::<Vec<_>>(), [io]);
 }
 
@@ -594,11 +580,11 @@ proptest! {
             }
             for event in t.take_events() {
                 match event {
-                    TargetEvent::Complete(id, c) => {
+                    Complete(id, c) => {
                         prop_assert!(kept.remove(&(id, c.cid)), "{id} {c:?}");
                     }
-                    TargetEvent::Close(id) => kept.retain(|(of, _)| *of != id),
-                    TargetEvent::CloseIo(_) | TargetEvent::Namespaces(..) => {}
+                    Close(id) => kept.retain(|(of, _)| *of != id),
+                    CloseIo(_) | Namespaces(..) => {}
                 }
             }
         }

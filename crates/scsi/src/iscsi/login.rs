@@ -113,7 +113,7 @@ impl Login {
         self.names.as_ref().map(|(i, t)| (i.as_str(), t.as_deref()))
     }
 
-    /// Takes a request. `random`: bytes that nobody can guess, new ones each time.
+    /// Takes a request. `random`: unpredictable bytes, new ones each time.
     pub fn take(
         &mut self,
         header: &Header,

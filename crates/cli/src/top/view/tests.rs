@@ -148,7 +148,7 @@ fn many_zones_share_cells() {
     let (mut t, mut m) = (terminal(80, 24), model());
     let mut s = sample(1, 0..100_000, 64, None);
     s.disks.iter_mut().for_each(|d| d.shown.zones = 100_000);
-    m.see(s.clone());
+    m.see(s);
     picture(&mut t, &mut m, COLOURS);
     let want = m.want();
     assert_eq!((want.zones.clone(), want.cells), (0..100_000, u32::from(m.room.0 * m.room.1)));

@@ -146,7 +146,7 @@ pub trait Server<C> {
     /// Lends the target. The events that the call has made are for other sessions, or for this one.
     fn target<R>(&mut self, f: impl FnOnce(&mut Target) -> R) -> R;
 
-    /// Returns bytes that nobody can guess. `None`: the system has none, and nobody can log in.
+    /// Returns unpredictable bytes. `None`: the system has none, and no initiator can log in.
     fn random(&mut self) -> Option<Random>;
 
     /// Takes a place for the connection of this initiator, which has logged in. `is_session`: to use units, and not for
